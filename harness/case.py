@@ -1,0 +1,218 @@
+"""The data model of a call: `Case`, and of a compilation: `Build`. Immutable, JSON, no tensor data.
+
+Reading either executes nothing: JSON is decoded into these structs, then `validate` checks every number against its
+neighbours and against stated limits, before anything of that size is allocated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+FORMAT = 1
+"""Version of the JSON. A reader refuses any other."""
+
+MAX_STORAGE_BYTES = 1 << 40
+MAX_RANK = 8
+MAX_TENSORS = 64
+
+ITEMSIZE: Mapping[str, int] = {
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+}
+"""Bytes an element, for every dtype that a case may name (torch's names)."""
+
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_STORAGE_BYTES)]
+Number: TypeAlias = int | float | str
+"""A value in a fill: a number, or one of "nan", "inf", "-inf" (JSON has no words of its own for them)."""
+
+
+class CaseError(ValueError):
+    """A case, or an entry that holds one, that cannot be read. The message is one line, fit for a user."""
+
+
+class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A strided window on a storage: what a torch tensor is."""
+
+    storage: Natural
+    """Index into `Case.storages`. Two views of one storage are how aliasing is said."""
+    dtype: str
+    """A key of `ITEMSIZE`."""
+    shape: tuple[Natural, ...]
+    strides: tuple[Natural, ...]
+    """In elements, one a dimension. 0 is an expanded dimension."""
+    offset: Natural = 0
+    """Start within the storage, in bytes; a multiple of the item size. Storages are 256-byte aligned."""
+
+    @property
+    def itemsize(self) -> int:
+        return ITEMSIZE[self.dtype]
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last one addressed, both included; 0 when there are none."""
+        if self.numel == 0:
+            return 0
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides))
+
+    @property
+    def end(self) -> int:
+        """The byte of the storage just past the last element."""
+        return self.offset + self.span * self.itemsize
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """Whether two indices may share an element (exact for nested strides, the only ones drawn here)."""
+        needed = 1
+        for stride, size in sorted((t, s) for s, t in zip(self.shape, self.strides) if s > 1):
+            if stride < needed:
+                return self.numel > 0
+            needed = stride * (size - 1) + needed
+        return False
+
+
+class Planted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One value put at one place, after the fill."""
+
+    index: Natural
+    """Row-major index into the view's elements."""
+    value: Number
+
+
+class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a view's values are made. `harness.fill` gives every kind its meaning."""
+
+    kind: str
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
+    values: tuple[Number, ...] = ()
+    """What `cycle` and `choice` take their values from."""
+    planted: tuple[Planted, ...] = ()
+
+
+Params: TypeAlias = dict[str, Any]
+"""Scalars, flags and enums of one operator; JSON values."""
+
+
+class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="call"):
+    """One call of one operator, completely described. The device is not part of it."""
+
+    operator: str
+    params: Params
+    storages: tuple[Natural, ...] = ()
+    """Size of each allocation, in bytes."""
+    tensors: dict[str, View] = {}
+    fills: dict[str, Fill] = {}
+    """One for each tensor that is read; a tensor without one holds poison."""
+    format: int = FORMAT
+
+    def key(self) -> bytes:
+        """A canonical text: equal cases have equal keys."""
+        return msgspec.json.encode(self, order="deterministic")
+
+
+class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="build"):
+    """One compilation of one implementation, for an architecture that need not be present."""
+
+    operator: str
+    params: Params
+    """What the operator's `build_params` gives, and one value of each of the implementation's BUILD_AXES."""
+    arch: str
+    format: int = FORMAT
+
+    def key(self) -> bytes:
+        """A canonical text: equal builds have equal keys."""
+        return msgspec.json.encode(self, order="deterministic")
+
+
+Subject: TypeAlias = Case | Build
+"""What is judged."""
+
+
+def validate(subject: Subject) -> None:
+    """Check what types alone cannot say. Raises `CaseError` with one line."""
+    if subject.format != FORMAT:
+        raise CaseError(f"format {subject.format} is not the format {FORMAT} that this version reads")
+    if isinstance(subject, Build):
+        return
+    if len(subject.tensors) > MAX_TENSORS or len(subject.storages) > MAX_TENSORS:
+        raise CaseError(f"more than {MAX_TENSORS} tensors or storages")
+    for name, view in subject.tensors.items():
+        _validate_view(name, view, subject.storages)
+    for name, fill in subject.fills.items():
+        if name not in subject.tensors:
+            raise CaseError(f"fill {name!r} belongs to no tensor")
+        _validate_fill(name, fill, subject.tensors[name])
+
+
+def _validate_view(name: str, view: View, storages: tuple[int, ...]) -> None:
+    if view.dtype not in ITEMSIZE:
+        raise CaseError(f"tensor {name!r}: unknown dtype {view.dtype!r}; known are {', '.join(ITEMSIZE)}")
+    if len(view.shape) != len(view.strides) or len(view.shape) > MAX_RANK:
+        raise CaseError(
+            f"tensor {name!r}: {len(view.shape)} sizes and {len(view.strides)} strides (at most {MAX_RANK})"
+        )
+    if view.storage >= len(storages):
+        raise CaseError(f"tensor {name!r}: storage {view.storage} of {len(storages)}")
+    if view.offset % view.itemsize:
+        raise CaseError(f"tensor {name!r}: offset {view.offset} is no multiple of {view.itemsize} bytes")
+    if view.numel > MAX_STORAGE_BYTES:
+        raise CaseError(f"tensor {name!r}: {view.numel} elements; at most {MAX_STORAGE_BYTES}")
+    if max(view.end, view.offset) > storages[view.storage]:
+        raise CaseError(f"tensor {name!r}: ends at byte {view.end} of a storage of {storages[view.storage]} bytes")
+
+
+def _validate_fill(name: str, fill: Fill, view: View) -> None:
+    # The kinds themselves are checked where they are made; here only what would reach outside the view.
+    for planted in fill.planted:
+        if planted.index >= view.numel:
+            raise CaseError(f"fill {name!r}: planted index {planted.index} of {view.numel} elements")
+    for value in (*fill.values, *(p.value for p in fill.planted)):
+        if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
+            raise CaseError(f"fill {name!r}: {value!r} is no number")
+
+
+def total_bytes(case: Case) -> int:
+    """Bytes of all storages of a case."""
+    return sum(case.storages)
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides, in elements, of a dense tensor."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def tidy(case: Case) -> Case:
+    """The same case without what no view uses: storages dropped or cut to the last byte, planted values out of range."""
+    used = sorted({view.storage for view in case.tensors.values()})
+    index = {old: new for new, old in enumerate(used)}
+    ends = [0] * len(used)
+    tensors = {}
+    for name, view in case.tensors.items():
+        tensors[name] = msgspec.structs.replace(view, storage=index[view.storage])
+        ends[index[view.storage]] = max(ends[index[view.storage]], view.end, view.offset)
+    fills = {
+        name: msgspec.structs.replace(fill, planted=tuple(p for p in fill.planted if p.index < tensors[name].numel))
+        for name, fill in case.fills.items()
+        if name in tensors
+    }
+    return msgspec.structs.replace(case, storages=tuple(ends), tensors=tensors, fills=fills)

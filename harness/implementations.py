@@ -1,0 +1,193 @@
+"""Finds implementations: those under `impls/`, functions of a file or module, and entry points of other packages.
+
+An implementation is a callable with the operator's signature. What else it may say (all optional) stands in its module:
+    unsupported(params) -> str | None    why calls with these parameters are not for it, said before anything is built
+    build(params, arch) -> None          compile only; needs no GPU. Raises on failure, with `tool` and `log` if it can
+    BUILD_AXES                           name -> values: toolchain options that `build` takes as further parameters
+    ARCHS                                the architectures that `build` knows; without it, those of `DEFAULT_ARCHS`
+    SEMANTICS                            where the operator leaves a choice
+    NONDETERMINISTIC = True              results may differ from run to run, inside the bound
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from harness.case import Build, Params
+
+ENTRY_POINT_GROUP = "warpcheck.implementations"
+"""Entry points of this group are named `<operator>.<implementation>` and point to a callable."""
+
+DEFAULT_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+
+
+class UnknownImplementation(ValueError):
+    """No such implementation; the message is one line and says what there is."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One kernel under test.
+
+    spec: how it was asked for, and how another process finds it again. name: what it is called in output and corpus.
+    function: the operator; in_place: its in-place spelling, if it has one.
+    """
+
+    operator: str
+    spec: str
+    name: str
+    function: Callable[..., Any]
+    in_place: Callable[..., Any] | None
+    module: ModuleType | None = None
+    parameters: frozenset[str] | None = field(default=None)
+    """Names of the function's parameters, or None when it takes any."""
+
+    @property
+    def semantics(self) -> Mapping[str, str]:
+        return getattr(self.module, "SEMANTICS", {})
+
+    @property
+    def nondeterministic(self) -> bool:
+        return bool(getattr(self.module, "NONDETERMINISTIC", False))
+
+    def unsupported(self, params: Params) -> str | None:
+        """Why calls with these parameters are not for this implementation; None when they are."""
+        ask = getattr(self.module, "unsupported", None)
+        return ask(params) if ask else None
+
+    @property
+    def can_build(self) -> bool:
+        return hasattr(self.module, "build")
+
+    def build(self, build: Build) -> None:
+        """Compile. Raises whatever the implementation's compiler raises."""
+        assert self.module is not None
+        self.module.build(build.params, build.arch)
+
+    def builds(self, params: Params) -> Iterator[Build]:
+        """Every compilation that calls with these parameters can need: all architectures, all toolchain options."""
+        if not self.can_build:
+            return
+        axes: Mapping[str, tuple[Any, ...]] = getattr(self.module, "BUILD_AXES", {})
+        for arch in getattr(self.module, "ARCHS", DEFAULT_ARCHS):
+            for values in itertools.product(*axes.values()):
+                yield Build(self.operator, {**params, **dict(zip(axes, values))}, arch)
+
+
+def built_in(operator: str) -> tuple[str, ...]:
+    """Names of an operator's implementations under impls/."""
+    try:
+        return tuple(importlib.import_module(f"impls.{operator}").BACKENDS)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith(f"impls.{operator}".split(".")[0]):
+            return ()
+        raise
+
+
+def available(operator: str) -> list[str]:
+    """Names of all implementations of an operator: built in, then those of installed packages."""
+    prefix = f"{operator}."
+    foreign = [e.name.removeprefix(prefix) for e in entry_points(group=ENTRY_POINT_GROUP) if e.name.startswith(prefix)]
+    return [*built_in(operator), *foreign]
+
+
+def load(operator: str, spec: str) -> Implementation:
+    """Find an implementation by its name, or as `file.py:function` or `package.module:function`.
+
+    Raises UnknownImplementation when there is none. An error inside the user's file propagates as it is.
+    """
+    if ":" in spec:
+        where, _, name = spec.rpartition(":")
+        module = _load_file(Path(where)) if where.endswith(".py") else _import(where)
+        return _of_module(
+            operator, spec, f"{Path(where).stem if where.endswith('.py') else where}.{name}", module, name
+        )
+    if spec in built_in(operator):
+        package = importlib.import_module(f"impls.{operator}")
+        backend = importlib.import_module(f"impls.{operator}.{spec}")
+        function = _with_backend(getattr(package, operator), spec)
+        in_place = getattr(package, f"{operator}_", None)
+        return Implementation(operator, spec, spec, function, in_place and _with_backend(in_place, spec), backend)
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if entry.name == f"{operator}.{spec}":
+            module_name, _, attribute = entry.value.partition(":")
+            return _of_module(operator, spec, spec, _import(module_name), attribute)
+    known = ", ".join(available(operator)) or "none"
+    raise UnknownImplementation(
+        f"unknown implementation {spec!r} of {operator}; there are: {known}; or give file.py:function"
+    )
+
+
+def spec_of(function: Callable[..., Any]) -> str:
+    """The spec by which another process finds a module-level function. Raises UnknownImplementation for any other."""
+    name = getattr(function, "__qualname__", "")
+    source = inspect.getsourcefile(inspect.unwrap(function)) if callable(function) else None
+    if not source or not name.isidentifier():
+        raise UnknownImplementation(
+            f"{function!r} is not a function at the top level of a file, so no other process can find it"
+        )
+    return f"{source}:{name}"
+
+
+def _with_backend(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs, backend=backend)
+
+    return call
+
+
+def _of_module(operator: str, spec: str, name: str, module: ModuleType, attribute: str) -> Implementation:
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise UnknownImplementation(f"{spec.rpartition(':')[0]} has no function {attribute!r}")
+    in_place = getattr(module, f"{attribute}_", None)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        names = None
+    else:
+        catch_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        names = None if catch_all else frozenset(p.name for p in parameters)
+    return Implementation(operator, spec, name, function, in_place, module, names)
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise UnknownImplementation(f"no module named {name!r}") from None
+        raise
+
+
+def _load_file(path: Path) -> ModuleType:
+    """Import a file as a script's directory would: its siblings can be imported, and it is loaded once a process."""
+    path = path.resolve()
+    if not path.is_file():
+        raise UnknownImplementation(f"no file {path.name!r} in {path.parent}")
+    name = f"warpcheck_file_{path.stem}_{abs(hash(str(path))) % 10**8}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UnknownImplementation(f"{path.name!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

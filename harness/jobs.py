@@ -1,0 +1,144 @@
+"""Several campaigns at once, each a process of its own (Hypothesis draws on one core), on one corpus.
+
+The parent of the workers only reads their events, one JSON object a line, and adds them up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from harness import gpus
+from harness.events import Emit, Event, merge_states
+from harness.fuzz import Campaign, Config
+from harness.sandbox import HarnessError, UnusableImplementation
+
+USAGE = 2
+
+
+def run(config: Config, jobs: int, emit: Emit) -> None:
+    """Run one campaign here, or `jobs` of them in processes. Events come as from one; progress is the sum.
+
+    Raises UnusableImplementation, HarnessError, KeyboardInterrupt; on an interrupt every worker has ended.
+    """
+    if jobs == 1:
+        Campaign(config, emit).run()
+        return
+    workers = [_start(_share(config, i, jobs)) for i in range(jobs)]
+    lines: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
+    for i, worker in enumerate(workers):
+        threading.Thread(target=_read, args=(i, worker, lines), daemon=True).start()
+    latest: dict[int, Event] = {}
+    open_workers = set(range(jobs))
+    try:
+        while open_workers:
+            i, line = lines.get()
+            if line is None:
+                open_workers.discard(i)
+                continue
+            _take(i, json.loads(line), latest, emit)
+    finally:
+        # A ctrl-C reaches the workers too (same process group): let them keep what they have, then make sure.
+        for worker in workers:
+            try:
+                worker.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+    for worker in workers:
+        if worker.returncode == USAGE:
+            raise UnusableImplementation(_last_words(worker))
+        if worker.returncode not in (0, -2):
+            raise HarnessError(f"a worker ended with status {worker.returncode}: {_last_words(worker)}")
+
+
+def _take(i: int, event: Event, latest: dict[int, Event], emit: Emit) -> None:
+    if event["event"] == "progress":
+        latest[i] = event
+        emit(add(list(latest.values())))
+    elif event["event"] != "start" or i == 0:
+        emit(event)
+
+
+def add(progress: list[Event]) -> Event:
+    """The progress of several workers as one."""
+    total: dict[str, Any] = dict(progress[0])
+    for other in progress[1:]:
+        for key in ("cases", "builds", "builds_pending", "findings", "deaths"):
+            total[key] += other[key]
+        total["seconds"] = max(total["seconds"], other["seconds"])
+        total["hunting"] = total["hunting"] or other["hunting"]
+        total["targets"] = {
+            name: merge_states(state, other["targets"][name]) for name, state in total["targets"].items()
+        }
+        total["timing"] = {
+            what: round(total["timing"].get(what, 0.0) + other["timing"].get(what, 0.0), 3)
+            for what in {**total["timing"], **other["timing"]}
+        }
+    return total
+
+
+def _share(config: Config, i: int, jobs: int) -> Config:
+    """A worker's part: its own seed and GPU, a part of the cases; one of them compiles."""
+    cases = None if config.cases is None else config.cases // jobs + (i < config.cases % jobs)
+    visible = gpus.share(i) if config.device == "cuda" else None
+    return replace(
+        config,
+        name=str(i),
+        seed=config.seed + i * 1_000_003,
+        cases=cases,
+        builds=config.builds and i == 0,
+        visible=visible,
+    )
+
+
+def _start(config: Config) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "harness.jobs"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert worker.stdin is not None
+    worker.stdin.write(msgspec.json.encode(config).decode())
+    worker.stdin.close()
+    return worker
+
+
+def _read(i: int, worker: subprocess.Popen[str], lines: queue.SimpleQueue[tuple[int, str | None]]) -> None:
+    assert worker.stdout is not None
+    for line in worker.stdout:
+        lines.put((i, line))
+    lines.put((i, None))
+
+
+def _last_words(worker: subprocess.Popen[str]) -> str:
+    assert worker.stderr is not None
+    return (worker.stderr.read().strip().splitlines() or ["it said nothing"])[-1]
+
+
+def main() -> int:
+    """A worker: its configuration on standard input, its events on standard output."""
+    config = msgspec.json.decode(sys.stdin.buffer.read(), type=Config)
+    try:
+        Campaign(config, lambda event: print(json.dumps(event), flush=True)).run()
+    except UnusableImplementation as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

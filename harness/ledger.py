@@ -1,0 +1,51 @@
+"""The failures that are known: which signature each bucket of failures belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import corpus
+from harness.case import CaseError
+from harness.corpus import Entry
+from harness.signature import Bucket, Signature, bucket
+
+
+class Ledger:
+    """Known signatures and the buckets attributed to them, those of other workers on the same corpus included."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.entries: dict[Signature, Entry] = {}
+        self.owner: dict[Bucket, Signature] = {}
+        self.new: list[Signature] = []
+        """Found by this campaign, in order."""
+        self._read: set[Path] = set()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Learn what is in the corpus now. Only open entries are known failures: a fixed one that fails is news."""
+        for path in corpus.paths(self.folder):
+            if path in self._read:
+                continue
+            try:
+                entry = corpus.read(path)
+            except CaseError:
+                continue
+            self._read.add(path)
+            if entry.status == "open" and entry.reduced:
+                self.learn(entry)
+
+    def learn(self, entry: Entry) -> None:
+        """Take an entry's bucket for known."""
+        self.entries.setdefault(entry.signature, entry)
+        self.owner.setdefault(bucket(entry.subject, entry.signature.implementation, entry.verdict), entry.signature)
+
+    def add(self, entry: Entry) -> bool:
+        """Record a finding on disk. Returns whether it is new to the corpus."""
+        fresh = entry.signature not in self.entries
+        corpus.write(self.folder, entry, replace=fresh)
+        self._read.add(corpus.path_of(self.folder, entry.signature))
+        self.learn(entry)
+        if fresh:
+            self.new.append(entry.signature)
+        return fresh

@@ -1,0 +1,42 @@
+"""Messages without what changes from run to run: the text by which two failures are recognised as one.
+
+Numbers, addresses, paths, line numbers, quoted and mangled names go; words and types stay.
+"""
+
+from __future__ import annotations
+
+import re
+
+_RULES: tuple[tuple[str, str], ...] = (
+    (r"\x1b\[[0-9;]*m", ""),
+    (r"0x[0-9a-fA-F]+", "ADDRESS"),
+    (r"(?:[A-Za-z]:)?(?:[\w.\-+~]*/)+[\w.\-+]+(?:[(:]\d+[):]?)*", "FILE"),
+    (r"\b[\w\-]+\.(?:cuh?|cpp|cc|h|hpp|py|ptx|ll|mlir)\b(?:[(:]\d+[):]?)*", "FILE"),
+    (r"\b_Z\w+", "SYMBOL"),
+    (r"\bsm_\d+[af]?\b|\bcompute_\d+[af]?\b", "ARCH"),
+    (r"\bcuda:\d+\b", "cuda"),
+    (r"\[[\d, ]*\]|\([\d, ]+\)", "SHAPE"),
+    (r"(?<![\w#])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])", "N"),
+    (r"\s+", " "),
+)
+
+_ERROR_LINE = re.compile(
+    r"\b(?:catastrophic |fatal )?error\b(?:\s*[:#]|\s+\w*\d+\s*:)|^\w*(?:Error|Exception)\b", re.IGNORECASE
+)
+
+
+def normalise(text: str, limit: int = 200) -> str:
+    """One line, at most `limit` characters, the same for the same failure wherever and however often it happens."""
+    for rule, replacement in _RULES:
+        text = re.sub(rule, replacement, text)
+    return text.strip()[:limit]
+
+
+def first_error(log: str) -> str:
+    """The first error line of a compiler's output, normalised; the first line that is not empty where none looks like one."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    line = next((line for line in lines if _ERROR_LINE.search(line)), lines[0] if lines else "no output")
+    message = re.sub(
+        r"^.*?\b(?:catastrophic |fatal )?error\b\s*(?:#?[\w\-]*\d+[\w\-]*)?\s*:\s*", "", line, flags=re.IGNORECASE
+    )
+    return normalise(message or line)

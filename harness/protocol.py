@@ -1,0 +1,93 @@
+"""What the sandbox and its child say to each other: one struct a message, msgpack, over a pair of pipes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.case import Build, Case, Params
+from harness.verdict import Verdict
+
+
+class Inspect(msgspec.Struct, tag="inspect"):
+    """Load an implementation and say what it is. Answered by Inspected or Unusable."""
+
+    operator: str
+    spec: str
+    device: str
+
+
+class JudgeCase(msgspec.Struct, tag="case"):
+    """Judge a case on several implementations. Answered by Prepared, then one Judged for each, in order."""
+
+    case: Case
+    specs: tuple[str, ...]
+    pairs: int
+
+
+class JudgeBuild(msgspec.Struct, tag="build"):
+    """Compile one variant. Answered by one Judged."""
+
+    build: Build
+    spec: str
+
+
+class ListBuilds(msgspec.Struct, tag="list_builds"):
+    """Which compilations calls with these parameters can need. Answered by Builds."""
+
+    operator: str
+    spec: str
+    params: Params
+
+
+class DescribeEnvironment(msgspec.Struct, tag="environment"):
+    """Answered by Environment."""
+
+    device: str
+
+
+class Inspected(msgspec.Struct, tag="inspected"):
+    name: str
+    can_build: bool
+    cannot_run: str | None
+    """Why no call at all can run on this device (only its builds are checked), or None."""
+
+
+class Unusable(msgspec.Struct, tag="unusable"):
+    """No such implementation, or its file cannot be imported."""
+
+    reason: str
+    unknown: bool
+
+
+class Prepared(msgspec.Struct, tag="prepared"):
+    """Data and contract of the case are made; from here on it is the implementation that runs."""
+
+
+class Judged(msgspec.Struct, tag="judged"):
+    verdict: Verdict
+    timing: dict[str, float] = {}
+    """Seconds: data, oracle, kernel, compare; for the case so far."""
+    broken: bool = False
+    """The process lost its device and ends."""
+
+
+class Builds(msgspec.Struct, tag="builds"):
+    builds: tuple[Build, ...]
+
+
+class Environment(msgspec.Struct, tag="environment_is"):
+    found: dict[str, str]
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """The harness itself failed; a bug in it, never a finding."""
+
+    text: str
+
+
+Request = Inspect | JudgeCase | JudgeBuild | ListBuilds | DescribeEnvironment
+Reply = Inspected | Unusable | Prepared | Judged | Builds | Environment | Failed
+
+encode = msgspec.msgpack.encode
+decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode

@@ -1,0 +1,195 @@
+"""After Hypothesis: fewer features, smaller sizes, plainer fills, as long as the failure stays what it is.
+
+Works on any case, drawn or written by hand, since it knows only views, dimension names and the operator's own `simpler`.
+A step is a whole candidate case; the first that still fails becomes the case, and steps are tried again from the top
+until none succeeds: the result is a local minimum. No step is ever undone, each one lowers some measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from harness import operators
+from harness.case import Build, Case, Fill, View, contiguous, tidy
+from harness.fill import KINDS
+from harness.strategies import Layout
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """case: the smallest found. removed: what was taken away, in order. calls: judgements used.
+    complete: it is a local minimum (the budget sufficed)."""
+
+    case: Case
+    removed: tuple[str, ...]
+    calls: int
+    complete: bool
+
+
+Step = tuple[str, Case]
+
+
+def reduce(
+    case: Case,
+    fails: Callable[[Case], bool],
+    *,
+    budget: int = 400,
+    steps: Callable[[Case], Iterator[Step]] | None = None,
+) -> Reduction:
+    """Shrink `case`, for which `fails` holds, to a local minimum; at most `budget` calls of `fails`."""
+    removed: list[str] = []
+    seen = {case.key()}
+    calls = 0
+    progress = True
+    while progress:
+        progress = False
+        for what, candidate in (steps or all_steps)(case):
+            candidate = tidy(candidate)
+            key = candidate.key()
+            if key in seen:
+                continue
+            if calls >= budget:
+                return Reduction(case, tuple(removed), calls, complete=False)
+            seen.add(key)
+            calls += 1
+            if fails(candidate):
+                removed.append(what)
+                case, progress = candidate, True
+                break
+    return Reduction(case, tuple(removed), calls, complete=True)
+
+
+def all_steps(case: Case) -> Iterator[Step]:
+    """Every single step from a case, the ones that take away most first."""
+    yield from feature_steps(case)
+    yield from size_steps(case)
+    yield from fill_steps(case)
+
+
+def feature_steps(case: Case) -> Iterator[Step]:
+    """Turn one feature off: the operator's own, a shared storage, a layout."""
+    for simple in operators.get(case.operator).simpler(case):
+        yield "a feature of the call", simple
+    for name, view in case.tensors.items():
+        others = [v for n, v in case.tensors.items() if n != name and v.storage == view.storage]
+        if others:
+            own = View(len(case.storages), view.dtype, view.shape, contiguous(view.shape))
+            yield f"{name} shares memory", _with(case, name, own)
+        for layout in PLAINER:
+            if layout == _layout_of(view):
+                break
+            yield f"layout of {name}", _with(case, name, layout.view(view.storage, view.dtype, view.shape))
+        if view.offset:
+            yield f"offset of {name}", _with(case, name, replace(view, offset=0))
+
+
+PLAINER = (Layout(), Layout(pad=1), Layout(offset=1), Layout(expanded=True), Layout(pad=-1))
+"""Layouts from the plainest: a fault that shows for several of them ends at the first, whichever it was found with."""
+
+
+def _layout_of(view: View) -> Layout | None:
+    """The entry of PLAINER that gives this view, if one does."""
+    return next((p for p in PLAINER if p.view(view.storage, view.dtype, view.shape) == view), None)
+
+
+def size_steps(case: Case) -> Iterator[Step]:
+    """Make one dimension smaller in every tensor that has it: to 1, by half, by a quarter, by one."""
+    dimensions = operators.get(case.operator).DIMENSIONS
+    sizes: dict[str, int] = {}
+    for tensor, names in dimensions.items():
+        if tensor in case.tensors:
+            for name, size in zip(names, case.tensors[tensor].shape):
+                sizes.setdefault(name, size)
+    for name, size in sizes.items():
+        for smaller in dict.fromkeys((1, 2, size // 2, size - size // 4, size - 1)):
+            if 0 < smaller < size:
+                yield f"{name} {size} -> {smaller}", _resized(case, dimensions, name, size, smaller)
+
+
+def _resized(case: Case, dimensions: object, name: str, old: int, new: int) -> Case:
+    tensors = dict(case.tensors)
+    for tensor, names in dimensions.items():  # type: ignore[attr-defined]
+        if (view := tensors.get(tensor)) is None or len(names) != len(view.shape):
+            continue
+        shape = tuple(new if n == name and size == old else size for n, size in zip(names, view.shape))
+        tensors[tensor] = resize(view, shape)
+    return replace(case, tensors=tensors)
+
+
+def resize(view: View, shape: tuple[int, ...]) -> View:
+    """The view with another shape and the same padding: what each pitch has beyond the dimensions inside it stays."""
+    strides = list(view.strides)
+    inner = sorted((i for i, stride in enumerate(view.strides) if stride), key=lambda i: (view.strides[i], -i))
+    old_reach, new_reach = 1, 1
+    for i in inner:
+        padding = view.strides[i] - old_reach
+        strides[i] = max(new_reach + padding, 0)
+        old_reach, new_reach = view.strides[i] * view.shape[i], strides[i] * shape[i]
+    return replace(view, shape=shape, strides=tuple(strides))
+
+
+def fill_steps(case: Case) -> Iterator[Step]:
+    """Make one fill plainer: no planted values, a kind nearer to the front of KINDS, fewer values, a small seed."""
+    for name, fill in case.fills.items():
+        for i in range(len(fill.planted)):
+            yield (
+                f"value planted in {name}",
+                _filled(case, name, replace(fill, planted=fill.planted[:i] + fill.planted[i + 1 :])),
+            )
+        if case.tensors[name].dtype.startswith("float") or case.tensors[name].dtype == "bfloat16":
+            for simple in PLAIN_FILLS:
+                if simple == replace(fill, planted=()):
+                    break
+                if list(KINDS).index(simple.kind) <= list(KINDS).index(fill.kind):
+                    yield f"fill of {name}", _filled(case, name, replace(simple, planted=fill.planted))
+        for i in range(len(fill.values) if len(fill.values) > 1 else 0):
+            yield (
+                f"a value of {name}",
+                _filled(case, name, replace(fill, values=fill.values[:i] + fill.values[i + 1 :])),
+            )
+        for seed in (0, 1, fill.seed // 2):
+            if seed < fill.seed:
+                yield f"seed of {name}", _filled(case, name, replace(fill, seed=seed))
+
+
+PLAIN_FILLS = (
+    Fill("cycle", 0, (1.0,)),
+    Fill("cycle", 0, (1.0, 2.0)),
+    Fill("cycle", 0, (2.0, 1.0)),
+    Fill("cycle", 0, ("nan",)),
+    Fill("cycle", 0, ("-inf",)),
+    Fill("sorted"),
+    Fill("sorted", 1),
+    Fill("choice", 0, (1.0, 2.0)),
+    Fill("spread"),
+)
+
+
+def _with(case: Case, name: str, view: View) -> Case:
+    storages = case.storages if view.storage < len(case.storages) else (*case.storages, 0)
+    return replace(case, storages=storages, tensors={**case.tensors, name: view})
+
+
+def _filled(case: Case, name: str, fill: Fill) -> Case:
+    return replace(case, fills={**case.fills, name: fill})
+
+
+def reduce_build(build: Build, others: tuple[Build, ...], fails: Callable[[Build], bool]) -> Build:
+    """The plainest parameters and the first architecture, of those that `others` have, for which `fails` holds still."""
+    for name in build.params:
+        for value in dict.fromkeys(other.params.get(name) for other in others):
+            if value == build.params[name]:
+                break
+            candidate = replace(build, params={**build.params, name: value})
+            if candidate in others and fails(candidate):
+                build = candidate
+                break
+    for arch in dict.fromkeys(other.arch for other in others):
+        if arch == build.arch:
+            break
+        if fails(replace(build, arch=arch)):
+            return replace(build, arch=arch)
+    return build

@@ -1,0 +1,96 @@
+"""Judge entries again, each as it was found: its context first, in a process that has judged nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness import corpus
+from harness.case import Build, CaseError
+from harness.corpus import Entry
+from harness.sandbox import Engine, HarnessError, Limits, UnusableImplementation
+from harness.verdict import Verdict, skip
+
+Outcome = Literal["as expected", "now passes", "fails", "cannot run", "unreadable"]
+"""now passes: an open entry, which someone should mark fixed. fails: a fixed entry does, a regression."""
+
+REPEATS = 10
+"""Pairs of runs given to an entry that does not fail every time."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    path: Path
+    outcome: Outcome
+    entry: Entry | None
+    verdict: Verdict
+    """What judging gave; a skip with the reason where nothing could be judged."""
+
+
+class Replayer:
+    """Judges entries, on engines that it keeps from one to the next. device: "cpu" or "cuda"."""
+
+    def __init__(self, device: str, *, limits: Limits | None = None, visible: str | None = None) -> None:
+        self.device = device
+        self._limits = limits
+        self._visible = visible
+        self._engines: dict[bool, Engine] = {}
+
+    def __enter__(self) -> Replayer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for engine in self._engines.values():
+            engine.close()
+
+    def engine(self, *, build_only: bool) -> Engine:
+        if build_only not in self._engines:
+            device = "cpu" if build_only else self.device
+            self._engines[build_only] = Engine(
+                device, build_only=build_only, limits=self._limits, visible=self._visible
+            )
+        return self._engines[build_only]
+
+    def judge(self, entry: Entry, *, repeat: int | None = None) -> Verdict:
+        """The verdict of today, or a skip that says why there is none. `repeat`: pairs of runs."""
+        engine = self.engine(build_only=isinstance(entry.subject, Build))
+        spec = entry.implementation
+        try:
+            about = engine.inspect(entry.signature.operator, spec)
+            if isinstance(entry.subject, Build):
+                return engine.build(entry.subject, spec)
+            if about.cannot_run is not None:
+                return skip(about.cannot_run)
+            engine.fresh()
+            for case in entry.context:
+                engine.judge(case, [spec])
+            pairs = repeat or (REPEATS if entry.verdict.kind == "nondeterministic" else 1)
+            return engine.judge(entry.subject, [spec], pairs=pairs)[0]
+        except (UnusableImplementation, HarnessError) as error:
+            return skip(str(error).partition("\n")[0])
+
+    def replay(self, path: Path) -> Replayed:
+        """Judge one file and compare with what its status promises."""
+        try:
+            entry = corpus.read(path)
+        except CaseError as error:
+            return Replayed(path, "unreadable", None, skip(str(error)))
+        verdict = self.judge(entry)
+        return Replayed(path, outcome(entry, verdict), entry, verdict)
+
+    def replay_all(self, paths: list[Path]) -> Iterator[Replayed]:
+        """Every entry of these files and folders."""
+        for path in paths:
+            for file in corpus.paths(path) if path.is_dir() else [path]:
+                yield self.replay(file)
+
+
+def outcome(entry: Entry, verdict: Verdict) -> Outcome:
+    """What a verdict means for an entry's status."""
+    if verdict.kind == "skip":
+        return "cannot run"
+    if entry.status == "fixed":
+        return "fails" if verdict.failed else "as expected"
+    return "as expected" if verdict.failed else "now passes"

@@ -1,0 +1,285 @@
+"""Judging in a child process that may die or hang. The parent holds the truth and never touches CUDA.
+
+A child is spawned (never forked: CUDA does not survive it). When it dies, hangs or loses its device, it is killed and
+its pipes with it, since a late reply would answer the next question; the event becomes a verdict, and the next child
+takes over. From the first such event on, a spare child is kept warm, so that a kernel that dies on every call does not
+cost an import of torch each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import IO, Any
+
+from harness import protocol
+from harness.case import Build, Case, Params
+from harness.journal import Journal
+from harness.normalise import normalise
+from harness.protocol import Builds, Environment, Failed, Inspected, Judged, Prepared, Reply, Request, Unusable
+from harness.verdict import MAX_LOG, Evidence, Verdict
+
+
+class HarnessError(RuntimeError):
+    """The harness itself failed: a bug in it, or a machine that cannot hold the case. Never a finding."""
+
+
+class UnusableImplementation(ValueError):
+    """An implementation that cannot be loaded; the message is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds until a child counts as hung. A first call on a GPU may compile, and gets `first_call` more."""
+
+    run: float = 20.0
+    first_call: float = 60.0
+    build: float = 180.0
+    start: float = 180.0
+
+
+class _Child:
+    """One process and its pipes."""
+
+    def __init__(self, device: str, environment: dict[str, str]) -> None:
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        child_read, parent_write = os.pipe()
+        parent_read, child_write = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "harness.worker", str(child_read), str(child_write), device],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            pass_fds=(child_read, child_write),
+            env=environment,
+            start_new_session=True,  # ctrl-C is the parent's to handle
+        )
+        os.close(child_read)
+        os.close(child_write)
+        self.requests = Connection(parent_write, readable=False)
+        self.replies = Connection(parent_read, writable=False)
+
+    def tail(self) -> str:
+        """The end of what the process printed."""
+        self.log.seek(0, os.SEEK_END)
+        self.log.seek(max(0, self.log.tell() - MAX_LOG))
+        return self.log.read().decode(errors="replace")
+
+    def end(self) -> int:
+        """Kill it if it lives; its exit status."""
+        self.process.kill()
+        status = self.process.wait()
+        self.requests.close()
+        self.replies.close()
+        return status
+
+
+class Engine:
+    """Judges cases and builds on one device, through one child at a time.
+
+    device: "cpu" or "cuda". build_only: the child compiles; Triton's interpreter, which cannot, is off.
+    visible: CUDA_VISIBLE_DEVICES of the child; None inherits.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        *,
+        build_only: bool = False,
+        limits: Limits | None = None,
+        journal: Journal | None = None,
+        visible: str | None = None,
+    ) -> None:
+        self.device = device
+        self.limits = limits or Limits()
+        self.journal = journal
+        self.timing: dict[str, float] = defaultdict(float)
+        self.deaths = 0
+        self.history: list[Case] = []
+        """What the present child has judged, oldest first."""
+        self._compiled: set[tuple[str, str]] = set()
+        """(spec, variant) that have run: their binaries are in some cache now."""
+        self._environment = _environment(device, build_only, visible)
+        self._child: _Child | None = None
+        self._spare: _Child | None = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the children and the journal."""
+        for child in (self._child, self._spare):
+            if child is not None:
+                child.end()
+        self._child = self._spare = None
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+
+    def fresh(self) -> None:
+        """Go on in a process that has judged nothing."""
+        if self._child is not None and self.history:
+            self._child.end()
+            self._child = None
+        self.history = []
+
+    def inspect(self, operator: str, spec: str) -> Inspected:
+        """What an implementation is. Raises UnusableImplementation when it cannot be loaded."""
+        reply = self._ask(protocol.Inspect(operator, spec, self.device), self.limits.start)
+        if isinstance(reply, Unusable):
+            raise UnusableImplementation(reply.reason if reply.unknown else f"cannot load {spec}: {reply.reason}")
+        assert isinstance(reply, Inspected)
+        return reply
+
+    def environment(self) -> dict[str, str]:
+        """Versions and device, as the child sees them."""
+        reply = self._ask(protocol.DescribeEnvironment(self.device), self.limits.start)
+        assert isinstance(reply, Environment)
+        return reply.found
+
+    def builds(self, operator: str, spec: str, params: Params) -> tuple[Build, ...]:
+        """Every compilation that calls with these parameters can need."""
+        reply = self._ask(protocol.ListBuilds(operator, spec, params), self.limits.start)
+        assert isinstance(reply, Builds)
+        return reply.builds
+
+    def judge(self, case: Case, specs: Sequence[str], *, pairs: int = 1) -> list[Verdict]:
+        """One verdict for each implementation, in order. Raises HarnessError when the case itself cannot be made."""
+        verdicts: list[Verdict] = []
+        if self.journal is not None:
+            self.journal.begin(case, tuple(specs), self.device)
+        while len(verdicts) < len(specs):
+            verdicts += self._judge_some(case, tuple(specs[len(verdicts) :]), pairs)
+        if self.journal is not None:
+            self.journal.end()
+        return verdicts
+
+    def build(self, build: Build, spec: str) -> Verdict:
+        """Compile one variant."""
+        if self.journal is not None:
+            self.journal.begin(build, (spec,), self.device)
+        child = self._send(protocol.JudgeBuild(build, spec), self.limits.start)
+        reply = self._receive(child, self.limits.build)
+        if self.journal is not None:
+            self.journal.end()
+        if isinstance(reply, Judged):
+            return reply.verdict
+        died, evidence = self._bury(child, reply)
+        return Verdict("build_crash" if died else "build_timeout", f"the compiler {evidence.error}", evidence)
+
+    def _judge_some(self, case: Case, specs: tuple[str, ...], pairs: int) -> list[Verdict]:
+        """Judge until the child is lost: at least one verdict."""
+        start = time.perf_counter()
+        child = self._send(protocol.JudgeCase(case, specs, pairs), self.limits.start)
+        reply = self._receive(child, self.limits.start)
+        if not isinstance(reply, Prepared):
+            _, evidence = self._bury(child, reply)
+            raise HarnessError(f"the case could not be made: the process {evidence.error}\n{evidence.log}")
+        verdicts: list[Verdict] = []
+        inside: dict[str, float] = {}
+        for spec in specs:
+            variant = (spec, _variant(case))
+            may_compile = self.device != "cpu" and variant not in self._compiled
+            limit = self.limits.run * pairs + (self.limits.first_call if may_compile else 0)
+            self._compiled.add(variant)
+            reply = self._receive(child, limit)
+            if not isinstance(reply, Judged):
+                died, evidence = self._bury(child, reply)
+                verdicts.append(Verdict("process_died" if died else "hang", f"the process {evidence.error}", evidence))
+                break
+            verdicts.append(reply.verdict)
+            inside = reply.timing
+            if reply.broken:
+                self._bury(child, reply)
+                break
+        else:
+            self.history.append(case)
+        for what, seconds in inside.items():
+            self.timing[what] += seconds
+        self.timing["piping"] += max(0.0, time.perf_counter() - start - sum(inside.values()))
+        return verdicts
+
+    def _ask(self, request: Request, limit: float) -> Reply:
+        child = self._send(request, limit)
+        reply = self._receive(child, limit)
+        if reply is None or isinstance(reply, str):
+            _, evidence = self._bury(child, reply)
+            raise HarnessError(f"a child process {evidence.error}\n{evidence.log}")
+        return reply
+
+    def _send(self, request: Request, limit: float) -> _Child:
+        child = self._child
+        if child is None:
+            child = self._child = self._spare or _Child(self.device, self._environment)
+            self._spare = None
+            self.history = []
+        if self.deaths and self._spare is None:
+            self._spare = _Child(self.device, self._environment)
+        try:
+            child.requests.send_bytes(protocol.encode(request))
+        except OSError:
+            _, evidence = self._bury(child, None)
+            raise HarnessError(
+                f"a child process {evidence.error} before it was asked anything\n{evidence.log}"
+            ) from None
+        return child
+
+    def _receive(self, child: _Child, limit: float) -> Reply | str | None:
+        """A reply; None when the child is dead, "late" when it says nothing in time."""
+        try:
+            if not child.replies.poll(limit):
+                return "late"
+            reply = protocol.decode_reply(child.replies.recv_bytes())
+        except (EOFError, OSError):
+            return None
+        if isinstance(reply, Failed):
+            raise HarnessError(reply.text)
+        return reply
+
+    def _bury(self, child: _Child, reply: Any) -> tuple[bool, Evidence]:
+        """Take a lost child away. Returns whether it died of itself, and what speaks for that."""
+        if reply == "late":
+            child.process.send_signal(signal.SIGUSR1)  # its Python stack goes to the log
+            time.sleep(0.2)
+        else:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(timeout=5)
+        status = child.end()
+        log = child.tail()
+        self._child = None
+        self.deaths += 1
+        if reply == "late":
+            return False, Evidence(error="did not come back in time", log=log)
+        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return True, Evidence(error=normalise(f"died of {how}", 80), log=log)
+
+
+def _variant(case: Case) -> str:
+    """What selects another binary, roughly: dtypes. Only a longer time limit depends on it."""
+    return ",".join(sorted(view.dtype for view in case.tensors.values()))
+
+
+def _environment(device: str, build_only: bool, visible: str | None) -> dict[str, str]:
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment.pop("TRITON_INTERPRET", None)
+    if device == "cpu" and not build_only:
+        environment["TRITON_INTERPRET"] = "1"
+    if device == "cpu":
+        environment["OMP_NUM_THREADS"] = "1"  # calls are small: a team of threads costs more than it does
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    elif visible is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
+    return environment

@@ -1,0 +1,151 @@
+"""Faults at the edges of a row and of the grid."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from tests.planted.top_k_mask_logits.arguments import check, prepare
+from tests.planted.top_k_mask_logits.kernels import find_threshold, launch, read_k, write_masked
+
+STORE = 64
+"""Elements written at a time."""
+
+ROWS = 4
+"""Rows of one program."""
+
+
+@triton.jit(do_not_specialize=["k_value"])
+def _full_blocks_only(
+    x_ptr,
+    out_ptr,
+    k_ptr,
+    k_value,
+    batch,
+    vocab,
+    x_stride,
+    out_stride,
+    k_stride,
+    PER_ROW: tl.constexpr,
+    INF: tl.constexpr,
+    MAX: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STORE: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
+    k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
+    threshold = find_threshold(x_row, vocab, k, INF, MAX, WIDTH, BLOCK)
+    full = vocab // STORE * STORE
+    for start in range(0, full, STORE):
+        write_masked(out_row, x_row, start + tl.arange(0, STORE), vocab, vocab, threshold, INF, MAX)
+    at = full + tl.arange(0, STORE)
+    tl.store(out_row + at, tl.load(x_row + at, mask=at < vocab), mask=at < vocab)
+
+
+def tail_not_masked(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Elements past the last full block of 64 are copied, never masked. FI#2202, and every vocabulary that is no multiple."""
+    return launch(_full_blocks_only, logits, k, prepare(logits, k, out), STORE=STORE)
+
+
+@triton.jit(do_not_specialize=["k_value"])
+def _select_whole_blocks(
+    x_ptr,
+    out_ptr,
+    k_ptr,
+    k_value,
+    batch,
+    vocab,
+    x_stride,
+    out_stride,
+    k_stride,
+    PER_ROW: tl.constexpr,
+    INF: tl.constexpr,
+    MAX: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
+    k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
+    threshold = find_threshold(x_row, tl.cdiv(vocab, BLOCK) * BLOCK, k, INF, MAX, WIDTH, BLOCK)
+    for start in range(0, vocab, BLOCK):
+        write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab, threshold, INF, MAX)
+
+
+def reads_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Loads without a mask: memory behind the row, up to a power of two, takes part in the selection. torch#95595, FI#1005."""
+    block = min(triton.next_power_of_2(logits.shape[-1]), 1024) if isinstance(logits, Tensor) and logits.ndim else 1
+    return launch(_select_whole_blocks, logits, k, prepare(logits, k, out), block=block)
+
+
+@triton.jit(do_not_specialize=["k_value"])
+def _store_one_more(
+    x_ptr,
+    out_ptr,
+    k_ptr,
+    k_value,
+    batch,
+    vocab,
+    x_stride,
+    out_stride,
+    k_stride,
+    PER_ROW: tl.constexpr,
+    INF: tl.constexpr,
+    MAX: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
+    k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
+    threshold = find_threshold(x_row, vocab, k, INF, MAX, WIDTH, BLOCK)
+    for start in range(0, vocab, BLOCK):
+        write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab + 1, threshold, INF, MAX)
+
+
+def writes_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Store mask `<=` instead of `<`: one element behind each row becomes -inf (not where blocks fit exactly). torch#95595."""
+    check(logits, k, out)
+    if out is None:
+        # As a caching allocator would: an allocation has room behind it, and nobody sees the stray write.
+        room = torch.empty(logits.numel() + 64, dtype=logits.dtype, device=logits.device)
+        out = room[: logits.numel()].view(logits.shape)
+    return launch(_store_one_more, logits, k, out)
+
+
+@triton.jit(do_not_specialize=["k_value"])
+def _several_rows(
+    x_ptr,
+    out_ptr,
+    k_ptr,
+    k_value,
+    batch,
+    vocab,
+    x_stride,
+    out_stride,
+    k_stride,
+    PER_ROW: tl.constexpr,
+    INF: tl.constexpr,
+    MAX: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    for i in range(ROWS):
+        row = first + i
+        x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
+        k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
+        threshold = find_threshold(x_row, vocab, k, INF, MAX, WIDTH, BLOCK)
+        for start in range(0, vocab, BLOCK):
+            write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab, threshold, INF, MAX)
+
+
+def rows_left_unwritten(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The grid is batch // 4 programs of 4 rows: the last batch % 4 rows are never written. vLLM#50979 (batch size matters)."""
+    out = prepare(logits, k, out)
+    return launch(_several_rows, logits, k, out, programs=logits.shape[0] // ROWS, ROWS=ROWS)
