@@ -52,6 +52,9 @@ class Progress:
         elif what == "finding":
             self.findings.append(event)
             self._say(f"[bold red]finding[/] {event['signature']}: {event['message']}\n        {event['file']}")
+        elif what == "withdrawn":
+            self.findings = [f for f in self.findings if f["signature"] != event["signature"]]
+            self._say(f"[dim]  {event['signature']} was {event['for']} all along[/]")
         elif what == "known":
             self._say(f"[dim]  it is {event['signature']}, showing as {event['as']}[/]")
         elif what == "resumed":

@@ -58,7 +58,7 @@ def _builds() -> Iterator[Check]:
                 try:
                     if not engine.inspect(operator, spec).can_build:
                         continue
-                    variants = engine.builds(operator, spec, module.PLAIN_BUILD)
+                    variants = engine.builds(operator, spec, next(iter(module.build_matrix())))
                 except (HarnessError, UnusableImplementation) as error:
                     yield Check(f"build {operator}/{spec}", "broken", str(error).splitlines()[0])
                     continue

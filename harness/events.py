@@ -4,6 +4,7 @@ start     device, seed, environment, targets, known (entries in the corpus)
 resumed   a case that an earlier campaign left under test
 progress  cases, builds, findings, and the state of every target
 finding   a new signature, with its entry's file; `unreduced` first, then reduced
+withdrawn a finding that a later one explains
 known     a failure that turned out to be a known bug's
 warning   what a person should read
 summary   the last progress, with the outcome

@@ -82,6 +82,8 @@ def encode(values: tuple[Number, ...], dtype: torch.dtype) -> Tensor:
     if dtype == torch.bool:
         return torch.tensor([bool(v) for v in values], dtype=torch.uint8)
     size = dtype.itemsize * 8
+    if any(isinstance(v, str) for v in values):
+        raise CaseError(f"{values} are no values of {dtype}")
     wrapped = [int(v) & ((1 << size) - 1) for v in values]
     signed = [v - (1 << size) if v >> (size - 1) else v for v in wrapped] if size > 8 else wrapped
     return torch.tensor(signed, dtype=INT[dtype.itemsize])
@@ -167,6 +169,8 @@ def _outlier(
     fill: Fill, dtype: torch.dtype, start: int, count: int, shape: tuple[int, ...], device: torch.device
 ) -> Tensor:
     """`near`, with one element a row (its column drawn) replaced by a huge value: 1e30, or the largest finite one."""
+    if not dtype.is_floating_point:
+        return _raw(fill, dtype, start, count, (), device)
     columns = max(shape[-1] if shape else 1, 1)
     index = torch.arange(start, start + count, device=device)
     huge = 1e30 if dtype in (torch.float32, torch.bfloat16, torch.float64) else 65504.0
@@ -179,7 +183,9 @@ def _outlier(
 def _mostly_minus_inf(
     fill: Fill, dtype: torch.dtype, start: int, count: int, _: tuple[int, ...], device: torch.device
 ) -> Tensor:
-    """-inf, but for about one element in eight, which is `spread`."""
+    """-inf, but for about one element in eight, which is `spread`. Integers: any."""
+    if not dtype.is_floating_point:
+        return _raw(fill, dtype, start, count, (), device)
     pick = below(words(fill.seed, start, count, device, stream=3), 8) == 0
     return torch.where(pick, _spread(fill, dtype, start, count, (), device), encode(("-inf",), dtype).to(device))
 

@@ -36,7 +36,7 @@ from harness.strategies import SCALES
 from harness.verdict import COSTLY, Verdict
 
 REPORT_EVERY = 0.2
-SHRINK_CALLS = 400
+SHRINK_CALLS = int(os.environ.get("SC", 400))
 SHRINK_SECONDS = 60.0
 HISTORY = 16
 
@@ -195,6 +195,7 @@ class Campaign:
             return self._pursue(self._hunt, case)
         self.cases += 1
         verdicts = self._judge(case, specs)
+        history = tuple(self.engine.history[:-1][-HISTORY:])
         self._queue_builds(case)
         for spec, verdict in zip(specs, verdicts):
             stats = self.stats[case.operator, spec]
@@ -206,7 +207,7 @@ class Campaign:
             if known is not None:
                 stats.known += 1
                 continue
-            self._hunt = Found(case, spec, verdict, where, tuple(self.engine.history[-HISTORY:]))
+            self._hunt = Found(case, spec, verdict, where, history)
             self.settler.record_unreduced(self._hunt)
             if verdict.kind in COSTLY:
                 raise _Settled
@@ -221,7 +222,7 @@ class Campaign:
             raise _Settled
         key = case.key(), hunt.spec
         if key not in self._cache:
-            verdict = self.engine.judge(case, [hunt.spec], pairs=hunt.pairs)[0]
+            verdict = self.engine.judge(case, [hunt.spec], pairs=hunt.pairs, sure=False)[0]
             self._cache[key] = verdict
         verdict = self._cache[key]
         self._report()
@@ -262,26 +263,14 @@ class Campaign:
         if self.queue is None:
             return
         if not any(self.runnable.values()):
-            self._draw_build_params()
+            for name in self.config.operators:
+                for params in operators.get(name).build_matrix():
+                    self.queue.add(name, params)
         while self.queue.pending and (self._left() or not any(self.runnable.values())):
             time.sleep(0.05)
             self._drain_builds()
             self._report()
         self._drain_builds()
-
-    def _draw_build_params(self) -> None:
-        """Draw cases only for the variants they need: there is nothing here that could run them."""
-        for name in self.config.operators:
-            operator = operators.get(name)
-
-            @seed(self.config.seed)
-            @profile(TURN)
-            @given(operator.cases(SCALES[self.config.device, self.config.profile], illegal=False))
-            def draw(case: Case, operator: Operator = operator) -> None:
-                if self._left():
-                    self._queue_builds(case)
-
-            draw()
 
     def _left(self) -> bool:
         if self.config.cases is not None and self.cases >= self.config.cases:

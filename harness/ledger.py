@@ -40,6 +40,15 @@ class Ledger:
         self.entries.setdefault(entry.signature, entry)
         self.owner.setdefault(bucket(entry.subject, entry.signature.implementation, entry.verdict), entry.signature)
 
+    def withdraw(self, signature: Signature, owner: Signature) -> None:
+        """A finding of this campaign is another's doing: its entry goes, its buckets are the other's."""
+        corpus.remove(self.folder, signature)
+        self.entries.pop(signature, None)
+        self.new.remove(signature)
+        for where, present in self.owner.items():
+            if present == signature:
+                self.owner[where] = owner
+
     def add(self, entry: Entry) -> bool:
         """Record a finding on disk. Returns whether it is new to the corpus."""
         fresh = entry.signature not in self.entries

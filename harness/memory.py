@@ -5,8 +5,8 @@ A storage is one uint8 allocation: guard, the case's bytes, guard. Before a call
 the inputs are written over it. So guard zones, the gaps of a strided layout and unwritten outputs are one thing: bytes
 that hold poison, must not be read and, outside outputs, must not be written.
 
-There are two poisons. As a float of any width one is a large positive number and the other a large negative one, as an
-integer likewise: a kernel that lets poison into a maximum, a count or an index answers differently under the two.
+There are two poisons (each with a second byte for outputs). As a float of any width one is a large positive number
+and the other a large negative one, as an integer likewise: a kernel that lets poison into a maximum, a count or an index answers differently under the two.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from harness.case import Case, View
 from harness.fill import INT, make_bits
 
 POISONS = (0x7B, 0xFB)
+"""The byte in guard zones and gaps, by poison number."""
+
+OUTPUT_POISONS = (0x7A, 0xFA)
+"""The byte in outputs: another one, so that a result that was never written is told from one computed out of a gap."""
 
 MIN_GUARD = 16 << 10
 MAX_GUARD = 1 << 20
@@ -87,6 +91,10 @@ class Memory:
         """Put back the state before a call, with poison number 0 or 1 in every byte that no fill covers."""
         for arena in self._arenas:
             arena.fill_(POISONS[poison])
+        for name, view in self.case.tensors.items():
+            if name not in self._bits and not view.overlaps_itself:
+                word = bytes([OUTPUT_POISONS[poison]]) * view.itemsize
+                self.window(view, as_bits=True).fill_(int.from_bytes(word, "little", signed=view.itemsize > 1))
         for name in self._bits:
             self._write(name)
         if poison not in self._images:
@@ -165,7 +173,7 @@ class PoisonFresh(TorchFunctionMode):
 
     def __init__(self, poison: int) -> None:
         super().__init__()
-        self.byte = POISONS[poison]
+        self.byte = OUTPUT_POISONS[poison]
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -179,6 +187,6 @@ class PoisonFresh(TorchFunctionMode):
 
 
 def is_poison(x: Tensor, poison: int) -> Tensor:
-    """Bool, x's shape: the elements whose every byte is the poison's."""
+    """Bool, x's shape: the elements whose every byte is that of an output nobody wrote."""
     raw = x.contiguous().view(torch.uint8).view(*x.shape, x.element_size())
-    return (raw == POISONS[poison]).all(-1)
+    return (raw == OUTPUT_POISONS[poison]).all(-1)

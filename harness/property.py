@@ -106,7 +106,9 @@ def check(
             builds=False,
         )
         Campaign(config, events.append).run()
-        findings = [event for event in events if event["event"] == "finding" and not event["unreduced"]]
+        withdrawn = {event["signature"] for event in events if event["event"] == "withdrawn"}
+        settled = [event for event in events if event["event"] == "finding" and not event["unreduced"]]
+        findings = [event for event in settled if event["signature"] not in withdrawn]
         if findings:
             raise KernelFailure("\n".join(_tell(finding, config.seed) for finding in findings))
     state = next(iter(events[-1]["targets"].values()))

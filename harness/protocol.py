@@ -22,6 +22,7 @@ class JudgeCase(msgspec.Struct, tag="case"):
     case: Case
     specs: tuple[str, ...]
     pairs: int
+    sure: bool = True
 
 
 class JudgeBuild(msgspec.Struct, tag="build"):

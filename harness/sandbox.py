@@ -155,13 +155,15 @@ class Engine:
         assert isinstance(reply, Builds)
         return reply.builds
 
-    def judge(self, case: Case, specs: Sequence[str], *, pairs: int = 1) -> list[Verdict]:
-        """One verdict for each implementation, in order. Raises HarnessError when the case itself cannot be made."""
+    def judge(self, case: Case, specs: Sequence[str], *, pairs: int = 1, sure: bool = True) -> list[Verdict]:
+        """One verdict for each implementation, in order (`pairs` and `sure` are `Judge.judge`'s).
+
+        Raises HarnessError when the case itself cannot be made."""
         verdicts: list[Verdict] = []
         if self.journal is not None:
             self.journal.begin(case, tuple(specs), self.device)
         while len(verdicts) < len(specs):
-            verdicts += self._judge_some(case, tuple(specs[len(verdicts) :]), pairs)
+            verdicts += self._judge_some(case, tuple(specs[len(verdicts) :]), pairs, sure)
         if self.journal is not None:
             self.journal.end()
         return verdicts
@@ -179,10 +181,10 @@ class Engine:
         died, evidence = self._bury(child, reply)
         return Verdict("build_crash" if died else "build_timeout", f"the compiler {evidence.error}", evidence)
 
-    def _judge_some(self, case: Case, specs: tuple[str, ...], pairs: int) -> list[Verdict]:
+    def _judge_some(self, case: Case, specs: tuple[str, ...], pairs: int, sure: bool) -> list[Verdict]:
         """Judge until the child is lost: at least one verdict."""
         start = time.perf_counter()
-        child = self._send(protocol.JudgeCase(case, specs, pairs), self.limits.start)
+        child = self._send(protocol.JudgeCase(case, specs, pairs, sure), self.limits.start)
         reply = self._receive(child, self.limits.start)
         if not isinstance(reply, Prepared):
             _, evidence = self._bury(child, reply)

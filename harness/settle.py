@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -21,15 +23,25 @@ from harness.verdict import COSTLY, Verdict
 NONDETERMINISTIC_PAIRS = 8
 """A fault that shows in one of five runs escapes 16 of them once in 35 times."""
 RECOGNISE_CALLS = 24
+COSTLY_RECOGNISE_CALLS = 6
 NEIGHBOURS = 60
 REDUCE_CALLS = 400
 COSTLY_CALLS = 60
 REDUCE_SECONDS = 90.0
 
 
+FROM_MEMORY = frozenset({"unwritten_output", "depends_on_poison", "wrote_outside", "changed_input"})
+"""Kinds of faults that touch memory they should not, or do not touch what they should."""
+
+
+def pairs_for(verdict: Verdict) -> int:
+    """Runs under each poison that show such a failure again, if it is there."""
+    return NONDETERMINISTIC_PAIRS if verdict.kind == "nondeterministic" else 1
+
+
 @dataclass
 class Found:
-    """A failure being hunted: the smallest case of it so far."""
+    """A failure being hunted: the smallest case of it so far, and the case as it was found."""
 
     case: Case
     spec: str
@@ -39,9 +51,12 @@ class Found:
     calls: int = 0
     since: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        self.original = self.case
+
     @property
     def pairs(self) -> int:
-        return NONDETERMINISTIC_PAIRS if self.verdict.kind == "nondeterministic" else 1
+        return pairs_for(self.verdict)
 
     def matches(self, case: Case, verdict: Verdict, name: str, ledger: Ledger) -> bool:
         """Whether a failure is this one: the same kind and words, and not one that a known bug accounts for."""
@@ -74,8 +89,6 @@ class Settler:
 
         A few judgements at most; what they do not settle is hunted like anything new.
         """
-        if verdict.kind in COSTLY and not any(b.kind == verdict.kind for b in self.ledger.owner):
-            return None
         name = self.names[spec]
         if not any(
             b.implementation == name and b.kind == verdict.kind and b.error == where.error for b in self.ledger.owner
@@ -87,16 +100,29 @@ class Settler:
             nonlocal owner
             if owner is not None:
                 return False
-            found = self.engine.judge(candidate, [spec])[0]
+            found = self.engine.judge(candidate, [spec], pairs=pairs_for(verdict), sure=False)[0]
             if not _same(found, verdict):
                 return False
             owner = self.ledger.owner.get(bucket(candidate, name, found))
             return True
 
-        reduce(case, fails, budget=RECOGNISE_CALLS, steps=feature_steps)
+        budget = COSTLY_RECOGNISE_CALLS if verdict.kind in COSTLY else RECOGNISE_CALLS
+        with self._patience(verdict.kind):
+            reduce(case, fails, budget=budget, steps=feature_steps)
         if owner is not None:
             self.ledger.owner[where] = owner
         return owner
+
+    @contextlib.contextmanager
+    def _patience(self, kind: str) -> Iterator[None]:
+        """While looking for the same hang again, wait for a tenth of the limit only."""
+        limits = self.engine.limits
+        if kind == "hang":
+            self.engine.limits = dataclasses.replace(limits, run=max(1.0, limits.run / 10))
+        try:
+            yield
+        finally:
+            self.engine.limits = limits
 
     def record_unreduced(self, found: Found) -> None:
         """Keep a failure as it was found, before anything else is tried with it."""
@@ -108,51 +134,66 @@ class Settler:
 
     def settle(self, found: Found) -> None:
         """Reduce, recognise, confirm and record. KeyboardInterrupt leaves the unreduced entry behind."""
+        case, verdict, calls = self._reduced(found)
+        case, verdict, context = self._confirmed(found, case, verdict)
         name = self.names[found.spec]
-        costly = found.verdict.kind in COSTLY
-        deadline = time.monotonic() + REDUCE_SECONDS
-        patience = self.engine.limits
-        if found.verdict.kind == "hang":
-            self.engine.limits = dataclasses.replace(patience, run=max(1.0, patience.run / 10))
+        final = self._entry(case, found.spec, verdict, reduced=True, context=context)
+        where = bucket(case, name, verdict)
+        owner = self.ledger.owner.get(where) or self._shows_otherwise(final)
+        if self._unreduced is not None and (owner is not None or self._unreduced != final.signature):
+            corpus.remove(self.ledger.folder, self._unreduced)
+        for b in (found.bucket, where):
+            self.ledger.owner.setdefault(b, owner or final.signature)
+        if owner is not None:
+            self.emit({"event": "known", "signature": str(owner), "as": verdict.kind})
+            return
+        self._record(final, found.calls + calls, time.monotonic() - found.since)
+        self._take_over(final)
+
+    def _reduced(self, found: Found) -> tuple[Case, Verdict, int]:
+        """The smallest case of a failure, its verdict, and the judgements used."""
+        name = self.names[found.spec]
         best = found.verdict
+        deadline = time.monotonic() + REDUCE_SECONDS
 
         def fails(candidate: Case) -> bool:
             nonlocal best
             if time.monotonic() > deadline:
                 return False
-            verdict = self.engine.judge(candidate, [found.spec], pairs=found.pairs)[0]
+            verdict = self.engine.judge(candidate, [found.spec], pairs=found.pairs, sure=False)[0]
             if not found.matches(candidate, verdict, name, self.ledger):
                 return False
             best = verdict
             return True
 
-        try:
-            result = reduce(found.case, fails, budget=COSTLY_CALLS if costly else REDUCE_CALLS)
-            best = self._confirmed(found, result.case) or best
-        finally:
-            self.engine.limits = patience
-        where = bucket(result.case, name, best)
-        final = self._entry(result.case, found.spec, best, reduced=True, context=self._context)
-        owner = self.ledger.owner.get(where) or self._shows_otherwise(found.spec, final)
-        self.ledger.owner.setdefault(found.bucket, owner or final.signature)
-        if self._unreduced is not None and (owner is not None or self._unreduced != final.signature):
-            corpus.remove(self.ledger.folder, self._unreduced)
-        if owner is not None:
-            self.ledger.owner.setdefault(where, owner)
-            self.emit({"event": "known", "signature": str(owner), "as": best.kind})
-            return
-        fresh = self.ledger.add(final)
+        with self._patience(found.verdict.kind):
+            result = reduce(found.case, fails, budget=COSTLY_CALLS if found.verdict.kind in COSTLY else REDUCE_CALLS)
+        return result.case, best, result.calls
+
+    def _record(self, entry: Entry, calls: int, seconds: float) -> None:
+        fresh = self.ledger.add(entry)
         self.emit(
             {
                 "event": "finding" if fresh else "known",
                 "unreduced": False,
-                "signature": str(final.signature),
-                "message": best.message,
-                "file": str(corpus.path_of(self.ledger.folder, final.signature)),
-                "calls": found.calls + result.calls,
-                "seconds": round(time.monotonic() - found.since, 2),
+                "signature": str(entry.signature),
+                "message": entry.verdict.message,
+                "file": str(corpus.path_of(self.ledger.folder, entry.signature)),
+                "calls": calls,
+                "seconds": round(seconds, 2),
+                "as": entry.verdict.kind,
             }
         )
+
+    def _take_over(self, newer: Entry) -> None:
+        """Withdraw findings of this campaign that the newer one explains: which of a bug's clothes is met first is luck."""
+        for past in list(self.ledger.new):
+            older = self.ledger.entries[past]
+            if past == newer.signature or past.implementation != newer.signature.implementation:
+                continue
+            if self._shows_otherwise(older) == newer.signature:
+                self.ledger.withdraw(past, newer.signature)
+                self.emit({"event": "withdrawn", "signature": str(past), "for": str(newer.signature)})
 
     def settle_build(self, build: Build, spec: str, verdict: Verdict, others: tuple[Build, ...]) -> None:
         """The same for a compilation: one signature over all parameters and architectures, the plainest kept."""
@@ -179,29 +220,29 @@ class Settler:
                 }
             )
 
-    _context: tuple[Case, ...] = ()
+    def _confirmed(self, found: Found, case: Case, verdict: Verdict) -> tuple[Case, Verdict, tuple[Case, ...]]:
+        """Judge the minimal case in a process that has judged nothing: (case, verdict, calls to make before it).
 
-    def _confirmed(self, found: Found, case: Case) -> Verdict | None:
-        """Judge the minimal case in a process that has judged nothing. Where it passes there, the calls that ran before
-        the failure are run before it too, and those that matter are kept; where that passes as well, None."""
-        self._context = ()
+        Where it passes there, the fault needs a history: then the case as it was found is judged after the calls that ran
+        before it, and of those the ones that matter are kept.
+        """
         pairs = 2 * found.pairs if found.pairs > 1 else 1
-        verdict = self._fresh(found.spec, (), case, pairs)
-        if _same(verdict, found.verdict):
-            return verdict
+        again = self._fresh(found.spec, (), case, pairs)
+        if _same(again, found.verdict):
+            return case, again, ()
         before = found.history
-        verdict = self._fresh(found.spec, before, case, pairs)
-        if not _same(verdict, found.verdict):
-            note = "seen once; a fresh process passes"
+        again = self._fresh(found.spec, before, found.original, pairs)
+        if not again.failed:
+            note = "seen, but neither a fresh process nor one that repeats the calls before it shows it"
             self.emit({"event": "warning", "text": f"{found.bucket.kind} of {found.bucket.implementation}: {note}"})
-            return replace(found.verdict, evidence=replace(found.verdict.evidence, used_process=True))
+            return case, replace(verdict, evidence=replace(verdict.evidence, used_process=True)), ()
+        kind = again.kind
         for i in range(len(before) - 1, -1, -1):
             fewer = before[:i] + before[i + 1 :]
-            again = self._fresh(found.spec, fewer, case, pairs)
-            if _same(again, found.verdict):
-                before, verdict = fewer, again
-        self._context = before
-        return replace(verdict, evidence=replace(verdict.evidence, used_process=True))
+            verdict = self._fresh(found.spec, fewer, found.original, pairs)
+            if verdict.kind == kind:
+                before, again = fewer, verdict
+        return found.original, replace(again, evidence=replace(again.evidence, used_process=True)), before
 
     def _fresh(self, spec: str, before: tuple[Case, ...], case: Case, pairs: int) -> Verdict:
         self.engine.fresh()
@@ -209,27 +250,32 @@ class Settler:
             self.engine.judge(other, [spec])
         return self.engine.judge(case, [spec], pairs=pairs)[0]
 
-    def _shows_otherwise(self, spec: str, entry: Entry) -> Signature | None:
+    def _shows_otherwise(self, entry: Entry) -> Signature | None:
         """Whether a minimal case is a known bug in other clothes: one step further, it is that bug itself.
 
-        A feature less and the same kind: the bug needs no such feature. A size or value less and another kind: reading
-        past a row's end shows as `depends_on_poison` in the last row and as a wrong value in the others. (A feature less
+        One feature less and the same kind: the bug needs no such feature. One size or value less and another kind: the
+        bug has several faces. One step of any sort, and a kind that comes from memory nobody should touch: what such a
+        bug shows is whatever lies there, poison in one layout and another row in the next. (Otherwise, a feature less
         and another kind may well be where another bug lives.)
         """
         case, kind = entry.subject, entry.verdict.kind
         if not isinstance(case, Case) or kind in COSTLY or signature.speaks(entry.verdict):
             return None
         name = entry.signature.implementation
-        known = {b.kind for b in self.ledger.owner if b.implementation == name and not b.error}
-        steps = [(step, True) for _, step in feature_steps(case) if kind in known]
-        if known - {kind, *COSTLY}:
-            steps += [(step, False) for _, step in (*size_steps(case), *fill_steps(case))]
-        for candidate, same_kind in steps[:NEIGHBOURS]:
-            verdict = self.engine.judge(tidy(candidate), [spec])[0]
-            if verdict.failed and (verdict.kind == kind) == same_kind:
-                owner = self.ledger.owner.get(bucket(candidate, name, verdict))
-                if owner is not None:
-                    return owner
+        known = {b.kind for b in self.ledger.owner if b.implementation == name and not b.error} - COSTLY
+        features = [step for _, step in feature_steps(case)] if known & {kind, *FROM_MEMORY} else []
+        others = [step for _, step in (*size_steps(case), *fill_steps(case))] if known - {kind} else []
+        for i, candidate in enumerate([*features, *others][:NEIGHBOURS]):
+            allowed = {kind, *FROM_MEMORY} if i < len(features) else known - {kind}
+            verdict = self.engine.judge(
+                tidy(candidate), [entry.implementation], pairs=pairs_for(entry.verdict), sure=False
+            )[0]
+            if not verdict.failed or verdict.kind not in allowed:
+                continue
+            where = bucket(candidate, name, verdict)
+            owner = self.ledger.owner.get(where) or self.recognise(candidate, entry.implementation, verdict, where)
+            if owner is not None and owner != entry.signature:
+                return owner
         return None
 
     def _entry(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
+from hypothesis.strategies import DrawFn
 
 from harness.case import Fill, Number, Planted, View, contiguous
 
@@ -44,25 +44,28 @@ SCALES = {
 """By device and profile. The CPU's are small: a Triton program costs milliseconds under the interpreter."""
 
 
-def sizes(limit: int, *, named: Sequence[int] = (), least: int = 0) -> SearchStrategy[int]:
-    """A dimension of at most `limit`: small integers, then tile × count + offset, then the named sizes that fit."""
-    small = st.integers(least, min(8, limit))
-    plain = st.integers(least, limit)
-    choices: list[SearchStrategy[int]] = [small, small, plain]
-    tiles = [tile for tile in TILES if tile <= limit]
-    if tiles:
-        choices += [_tiled(tuple(tiles), limit, least)] * 3
+_SIZE_CLASSES = st.sampled_from(("small", "small", "tiled", "tiled", "tiled", "plain", "named"))
+_SMALL = st.sampled_from((1, 2, 3, 4, 5, 6, 7, 8, 0))
+_TILES = st.sampled_from(TILES)
+_COUNTS = st.integers(1, 8)
+_BESIDE = st.sampled_from((0, 1, -1, 0, 3, -2))
+
+
+def draw_size(draw: DrawFn, limit: int, named: Sequence[int] = ()) -> int:
+    """A dimension of at most `limit`: small integers, tile × count + offset, any, or one of the named sizes that fit."""
+    kind = draw(_SIZE_CLASSES)
+    if kind == "tiled":
+        tile = draw(_TILES)
+        count, beside = draw(_COUNTS), draw(_BESIDE)
+        while tile > limit and tile > TILES[0]:
+            tile //= 2
+        return max(0, min(limit, tile * min(count, max(1, limit // tile)) + beside))
+    if kind == "plain":
+        return draw(st.integers(0, limit))
     fitting = [n for n in named if n <= limit]
-    if fitting:
-        choices.append(st.sampled_from(fitting))
-    return st.one_of(choices)
-
-
-@st.composite
-def _tiled(draw: DrawFn, tiles: tuple[int, ...], limit: int, least: int) -> int:
-    tile = draw(st.sampled_from(tiles))
-    count = draw(st.integers(1, max(1, min(8, limit // tile))))
-    return max(least, min(limit, tile * count + draw(st.sampled_from((1, 0, -1, 3, -2)))))
+    if kind == "named" and fitting:
+        return draw(st.sampled_from(fitting))
+    return min(limit, draw(_SMALL))
 
 
 @dataclass(frozen=True)
@@ -93,21 +96,25 @@ class Layout:
 PLAIN = Layout()
 
 
-def layouts(*, expanded: bool = False, overlapping: bool = False) -> SearchStrategy[Layout]:
-    """Dense and aligned first; then padded rows, odd starts, and what else is asked for."""
-    pads = st.sampled_from((0, 1, 3, 8, 16, 64))
-    offsets = st.sampled_from((0, 1, 2, 3, 4, 7, 8, 16))
-    options = [
-        st.just(PLAIN),
-        st.builds(Layout, pads),
-        st.builds(Layout, st.just(0), offsets),
-        st.builds(Layout, pads, offsets),
-    ]
-    if expanded:
-        options.append(st.builds(Layout, st.just(0), offsets, st.just(True)))
-    if overlapping:
-        options.append(st.builds(Layout, st.just(-1), offsets))
-    return st.one_of(options)
+_PADS = (1, 3, 8, 16, 64)
+_OFFSETS = (1, 2, 3, 4, 7, 8, 16)
+_LAYOUTS = (
+    *(PLAIN,) * 16,
+    *(Layout(pad) for pad in _PADS),
+    *(Layout(0, offset) for offset in _OFFSETS),
+    *(Layout(pad, offset) for pad in _PADS for offset in _OFFSETS),
+)
+_EXPANDED = tuple(Layout(0, offset, True) for offset in (0, *_OFFSETS))
+_OVERLAPPING = tuple(Layout(-1, offset) for offset in (0, *_OFFSETS))
+
+LAYOUTS = st.sampled_from(_LAYOUTS)
+"""Dense and aligned first, a quarter of the time; then padded rows, odd starts, both."""
+
+EXPANDABLE_LAYOUTS = st.sampled_from(_LAYOUTS + _EXPANDED)
+"""The same, and a first dimension of stride 0."""
+
+INPUT_LAYOUTS = st.sampled_from(_LAYOUTS + _EXPANDED + _OVERLAPPING)
+"""The same, and rows that overlap: what an input that is only read may be."""
 
 
 RELATIONS = (
@@ -160,39 +167,39 @@ def related_view(view: View, relation: str, storages: int) -> tuple[View, View]:
     raise ValueError(f"unknown relation {relation!r}")
 
 
-SEEDS = st.integers(0, 1 << 16) | st.integers(0, (1 << 32) - 1)
+SEEDS = st.integers(0, (1 << 32) - 1)
 
-FEW: tuple[tuple[Number, ...], ...] = ((1.0, 2.0), (0.0, -0.0, 1.0), (-1.0, 0.5, 3.0, "-inf"), (1.0, "nan", "inf", 2.0))
-
-
-@st.composite
-def float_fills(draw: DrawFn) -> Fill:
-    """Fills of floating-point inputs, those that hurt selection and rounding included."""
-    kind = draw(
-        st.sampled_from(
-            (
-                "cycle",
-                "sorted",
-                "choice",
-                "spread",
-                "spread",
-                "near",
-                "outlier",
-                "mostly_minus_inf",
-                "specials",
-                "raw",
-                "all_minus_inf",
-            )
-        )
+_FEW = st.sampled_from(((1.0, 2.0), (0.0, -0.0, 1.0), (-1.0, 0.5, 3.0, "-inf"), (1.0, "nan", "inf", 2.0)))
+_REPEATED = st.sampled_from(((1.0,), (-0.0, 0.0), (1.0, 2.0, 3.0)))
+_FILLS = st.sampled_from(
+    (
+        "cycle",
+        "sorted",
+        "choice",
+        "spread",
+        "spread",
+        "near",
+        "outlier",
+        "mostly_minus_inf",
+        "specials",
+        "raw",
+        "all_minus_inf",
     )
+)
+_ONE_IN_EIGHT = st.integers(0, 7)
+_PLANTED = st.sampled_from(("nan", "inf", "-inf", 0.0, -0.0, 7.0))
+
+
+def draw_float_fill(draw: DrawFn) -> Fill:
+    """A fill of a floating-point input, those that hurt selection and rounding included."""
+    kind = draw(_FILLS)
     if kind == "all_minus_inf":
         return Fill("cycle", 0, ("-inf",))
     if kind == "cycle":
-        return Fill("cycle", 0, draw(st.sampled_from(((1.0,), (-0.0, 0.0), (1.0, 2.0, 3.0)))))
+        return Fill("cycle", 0, draw(_REPEATED))
     planted: tuple[Planted, ...] = ()
-    if draw(st.integers(0, 7)) == 7:
-        values: tuple[Number, ...] = ("nan", "inf", "-inf", 0.0, -0.0, 7.0)
-        planted = (Planted(0, draw(st.sampled_from(values))),)
-    if kind == "choice":
-        return Fill("choice", draw(SEEDS), draw(st.sampled_from(FEW)), planted)
-    return Fill(kind, draw(SEEDS), (), planted)
+    if draw(_ONE_IN_EIGHT) == 7:
+        value: Number = draw(_PLANTED)  # type: ignore[assignment]
+        planted = (Planted(0, value),)
+    values: tuple[Number, ...] = draw(_FEW) if kind == "choice" else ()
+    return Fill(kind, draw(SEEDS), values, planted)

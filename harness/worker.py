@@ -55,13 +55,13 @@ def _answer(request: Request, device: str) -> Iterator[Reply]:
     match request:
         case protocol.Inspect():
             yield _inspect(request)
-        case protocol.JudgeCase(case, specs, pairs):
+        case protocol.JudgeCase(case, specs, pairs, sure):
             judge = Judge(case, device)
             loaded = [load(case.operator, spec) for spec in specs]
             yield Prepared()
             for implementation in loaded:
                 try:
-                    yield Judged(judge.judge(implementation, pairs=pairs), dict(judge.timing))
+                    yield Judged(judge.judge(implementation, pairs=pairs, sure=sure), dict(judge.timing))
                 except DeviceBroken as broken:
                     yield Judged(broken.verdict, dict(judge.timing), broken=True)
         case protocol.JudgeBuild(build, spec):

@@ -46,9 +46,6 @@ class Operator(Protocol):
     DIMENSIONS: Mapping[str, tuple[str, ...]]
     """Tensor name -> a name for each of its dimensions; dimensions of one name have one size in a legal call."""
 
-    PLAIN_BUILD: Params
-    """The plainest of what `build_params` gives."""
-
     def cases(self, scale: Scale, *, illegal: bool = True) -> SearchStrategy[Case]:
         """Calls, the simplest first; with `illegal`, some that the contract forbids."""
 
@@ -69,6 +66,9 @@ class Operator(Protocol):
 
     def build_params(self, case: Case) -> Params:
         """What an implementation's `build` and `unsupported` are told of a case: whatever selects another binary."""
+
+    def build_matrix(self) -> Iterator[Params]:
+        """Every value of `build_params` that a legal call can have, the plainest first."""
 
     def relations(self, case: Case) -> Iterator[tuple[str, Case]]:
         """Other calls whose result must be this one's bit for bit: (kind of failure otherwise, case)."""

@@ -8,6 +8,7 @@ Parameters of a case:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,7 +29,9 @@ OUTPUTS = ("out",)
 DIMENSIONS = {"logits": ("batch", "vocab"), "k": ("batch",), "out": ("batch", "vocab")}
 
 DTYPES = ("float32", "float16", "bfloat16")
-PLAIN_BUILD: Params = {"dtype": "float32", "k": "int"}
+
+FORMS = ("new", "out", "out_is_logits", "in_place")
+"""From the plainest."""
 
 WRONG = (
     "relation",
@@ -54,6 +57,18 @@ WRONG = (
 """Ways to make a call illegal. Partial overlap has five forms of its own, so it comes more often."""
 
 
+_ONE_IN_SEVEN = st.integers(0, 6)
+_WRONG = st.sampled_from(WRONG)
+_FORMS = st.sampled_from((*FORMS, "out"))
+_DTYPES = st.sampled_from(DTYPES)
+_K_DTYPES = st.sampled_from((None, None, "int32", "int64"))
+_LEGAL_RELATIONS = st.sampled_from(LEGAL_RELATIONS)
+_ILLEGAL_RELATIONS = st.sampled_from([r for r in RELATIONS if r not in LEGAL_RELATIONS])
+_K_CLASSES = st.sampled_from(("small", "edge", "any"))
+_TEN = st.integers(0, 9)
+_K_LISTS = st.lists(_TEN, min_size=1, max_size=4)
+
+
 def cases(scale: Scale, *, illegal: bool = True) -> SearchStrategy[Case]:
     """Legal calls; with `illegal`, about one in seven is broken in one way of `WRONG`."""
     return _cases(scale, illegal)
@@ -61,23 +76,23 @@ def cases(scale: Scale, *, illegal: bool = True) -> SearchStrategy[Case]:
 
 @st.composite
 def _cases(draw: DrawFn, scale: Scale, illegal: bool) -> Case:
-    wrong = draw(st.sampled_from(WRONG)) if illegal and draw(st.integers(0, 6)) == 6 else None
-    form = draw(st.sampled_from(("new", "in_place", "out", "out_is_logits", "out")))
-    dtype = draw(st.sampled_from(DTYPES))
-    k_dtype = draw(st.sampled_from((None, None, "int32", "int64")))
-    layout = draw(strategies.layouts(expanded=form in ("new", "out"), overlapping=form in ("new", "out")))
-    relation = draw(st.sampled_from(LEGAL_RELATIONS)) if form == "out" else "apart"
+    wrong = draw(_WRONG) if illegal and draw(_ONE_IN_SEVEN) == 6 else None
+    form = draw(_FORMS)
+    dtype = draw(_DTYPES)
+    k_dtype = draw(_K_DTYPES)
+    layout = draw(strategies.INPUT_LAYOUTS if form in ("new", "out") else strategies.LAYOUTS)
+    relation = draw(_LEGAL_RELATIONS) if form == "out" else "apart"
     if wrong == "relation":
-        form, relation = "out", draw(st.sampled_from([r for r in RELATIONS if r not in LEGAL_RELATIONS]))
+        form, relation = "out", draw(_ILLEGAL_RELATIONS)
     elif wrong == "rows_overlap":
-        form, layout = "in_place", Layout(pad=-1) if draw(st.booleans()) else Layout(expanded=True)
+        form, layout = "in_place", Layout(expanded=True) if layout.offset % 2 else Layout(pad=-1)
     if relation not in ("apart", "own_rows") and (layout.expanded or layout.pad < 0):
         layout = PLAIN
-    k_layout = draw(strategies.layouts(expanded=True)) if k_dtype else PLAIN
-    fill = draw(strategies.float_fills())
+    k_layout = draw(strategies.EXPANDABLE_LAYOUTS) if k_dtype else PLAIN
+    fill = strategies.draw_float_fill(draw)
 
-    vocab = draw(strategies.sizes(scale.elements, named=VOCABULARIES))
-    batch = draw(strategies.sizes(max(1, min(scale.rows, scale.elements // max(vocab, 1)))))
+    vocab = strategies.draw_size(draw, scale.elements, VOCABULARIES)
+    batch = strategies.draw_size(draw, max(1, min(scale.rows, scale.elements // max(vocab, 1))))
     logits = layout.view(0, dtype, (batch, vocab))
     tensors, fills = {"logits": logits}, {"logits": fill}
     params: Params = {"form": form}
@@ -85,32 +100,44 @@ def _cases(draw: DrawFn, scale: Scale, illegal: bool) -> Case:
         tensors["logits"], tensors["out"] = strategies.related_view(logits, relation, 1)
     if k_dtype:
         tensors["k"] = k_layout.view(2, k_dtype, (batch,))
-        fills["k"] = draw(_k_fills(vocab))
+        fills["k"] = _draw_k_fill(draw, vocab)
     else:
-        params["k"] = draw(_k_values(vocab))
+        params["k"] = _draw_k(draw, vocab)
     case = Case(NAME, params, (0, 0, 0), tensors, fills)
     if wrong:
         case = _broken(case, wrong)
     return tidy(case)
 
 
-def _k_values(vocab: int) -> SearchStrategy[int]:
-    return st.one_of(
-        st.integers(1, max(1, min(vocab, 4))),
-        st.sampled_from((0, 1, max(vocab - 1, 0), vocab, vocab + 1, 1 << 30, (1 << 40) + 1, vocab // 2)),
-        st.integers(0, vocab),
-    )
+def _draw_k(draw: DrawFn, vocab: int) -> int:
+    kind, n = draw(_K_CLASSES), draw(_TEN)
+    if kind == "small":
+        return min(n, 4, vocab) or 1
+    if kind == "edge":
+        return (
+            1,
+            0,
+            max(vocab - 1, 0),
+            vocab,
+            vocab + 1,
+            vocab // 2,
+            vocab // 3,
+            1 << 30,
+            (1 << 31) + 1,
+            (1 << 40) + 1,
+        )[n]
+    return draw(st.integers(0, vocab))
 
 
-@st.composite
-def _k_fills(draw: DrawFn, vocab: int) -> Fill:
+def _draw_k_fill(draw: DrawFn, vocab: int) -> Fill:
     """One k for all rows, or several mixed: the small, the large, and what has to be clipped."""
-    edges: list[Number] = [1, 2, vocab, vocab // 2, 0, max(vocab - 1, 0), vocab + 7, -3, (1 << 31) - 1, (1 << 33) + 1]
-    if draw(st.booleans()):
-        return Fill(
-            "choice", draw(strategies.SEEDS), tuple(draw(st.lists(st.sampled_from(edges), min_size=1, max_size=4)))
-        )
-    return Fill("cycle", 0, (draw(_k_values(vocab)),))
+    edges: tuple[Number, ...] = (
+        1, 2, vocab, vocab // 2, 0, max(vocab - 1, 0), vocab + 7, -3, (1 << 31) - 1, (1 << 33) + 1,
+    )  # fmt: skip
+    chosen = draw(_K_LISTS)
+    if len(chosen) == 1:
+        return Fill("cycle", 0, (edges[chosen[0]],))
+    return Fill("choice", draw(strategies.SEEDS), tuple(edges[i] for i in chosen))
 
 
 def _broken(case: Case, wrong: str) -> Case:
@@ -148,6 +175,7 @@ def _broken(case: Case, wrong: str) -> Case:
                 tensors[name] = View(tensors[name].storage, dtype, (batch, vocab), contiguous((batch, vocab)))
         tensors.pop("out", None)
         params["form"] = "new"
+        fills["logits"] = Fill("cycle", 0, (1,))
     elif wrong in ("logits_rank", "logits_stride"):
         shape: tuple[int, ...] = (vocab,) if wrong == "logits_rank" else (batch, vocab)
         strides: tuple[int, ...] = (1,) if wrong == "logits_rank" else (2 * max(vocab, 1), 2)
@@ -207,6 +235,11 @@ def build_params(case: Case) -> Params:
     return {"dtype": case.tensors["logits"].dtype, "k": k.dtype if k else "int"}
 
 
+def build_matrix() -> Iterator[Params]:
+    for dtype, k in itertools.product(DTYPES, ("int", "int32", "int64")):
+        yield {"dtype": dtype, "k": k}
+
+
 def relations(case: Case) -> Iterator[tuple[str, Case]]:
     """In place as out of place; any layout as the dense one: selection is exact, so bit for bit."""
     logits = case.tensors["logits"]
@@ -225,15 +258,20 @@ def simpler(case: Case) -> Iterator[Case]:
     params, tensors, fills = case.params, case.tensors, case.fills
     logits = tensors["logits"]
     vocab = logits.shape[-1] if logits.shape else 1
-    if params["form"] != "new":
-        rest = {name: view for name, view in tensors.items() if name != "out"}
-        yield replace(case, params={**params, "form": "new"}, tensors=rest)
-    if params["form"] not in ("new", "in_place"):
-        rest = {name: view for name, view in tensors.items() if name != "out"}
-        yield replace(case, params={**params, "form": "in_place"}, tensors=rest)
+    rest = {name: view for name, view in tensors.items() if name != "out"}
+    for form in FORMS[: FORMS.index(params["form"])]:
+        out = (
+            {"out": View(len(case.storages), logits.dtype, logits.shape, contiguous(logits.shape))}
+            if form == "out"
+            else {}
+        )
+        yield replace(case, params={**params, "form": form}, tensors={**rest, **out}, storages=(*case.storages, 0))
     if "k" in tensors:
         rest = {name: view for name, view in tensors.items() if name != "k"}
         others = {name: fill for name, fill in fills.items() if name != "k"}
+        if tensors["k"].dtype == "int64":
+            smaller = tensors["k"].offset // 8 * 4
+            yield replace(case, tensors={**tensors, "k": replace(tensors["k"], dtype="int32", offset=smaller)})
         for k in (1, vocab, 0):
             yield replace(case, params={**params, "k": k}, tensors=rest, fills=others)
         values = fills["k"].values if "k" in fills else ()

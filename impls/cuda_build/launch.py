@@ -86,13 +86,13 @@ class Kernel:
         self._pack_into(self._arguments.buffer, 0, *arguments)
         # The driver copies the arguments before it returns, so the thread may use its buffer again.
         call = (function, *grid, block, 1, 1, self._shared_bytes, _raw_stream(device), self._arguments.address, 0)
-        (result,) = driver.cuLaunchKernel(*call)
-        if result == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
-            # A thread that never called the runtime has no context yet. Nothing was launched: bind torch's and try again.
-            _check("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))
-            (result,) = driver.cuLaunchKernel(*call)
-        if result:
-            raise RuntimeError(f"cuLaunchKernel of {self._name} failed: {result.name}")
+        results = driver.cuLaunchKernel(*call)
+        if results[0]:
+            if results[0] == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
+                # A thread that never called the runtime has no context yet. Nothing was launched: bind torch's, try again.
+                _check("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))
+                results = driver.cuLaunchKernel(*call)
+            _check(f"cuLaunchKernel of {self._name}", results)
 
     def _load(self, device: int) -> tuple[Any, Any]:
         with self._lock:

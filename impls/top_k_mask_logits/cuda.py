@@ -14,7 +14,10 @@ from . import formats
 
 ARCHS = SUPPORTED_ARCHS
 SEMANTICS = {"ties": "all", "nan": "keep"}
-BUILD_AXES: dict[str, tuple[Any, ...]] = {"std": get_args(get_type_hints(BuildOptions)["std"]), "half_operators": (True, False)}
+BUILD_AXES: dict[str, tuple[Any, ...]] = {
+    "std": get_args(get_type_hints(BuildOptions)["std"]),
+    "half_operators": (True, False),
+}
 
 _SOURCE = Path(__file__).with_name("radix_mask.cu")
 _PARAMETERS = "PPqqqqPiqq"

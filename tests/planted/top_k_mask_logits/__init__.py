@@ -16,8 +16,8 @@ class Fault:
     """One bug.
 
     name: the function. where: its file in this folder.
-    kinds: what the harness may call it. The first is the name at the smallest trigger; the others are the same bug under
-    another layout or relation (an unwritten row is poison in a fresh output and unmasked in place).
+    kinds: what the harness may call it. The first is what the bug is; the others are how it shows under another layout,
+    alias relation or fill (an unwritten row is poison in a fresh output, and merely unmasked in place).
     minimum: sizes that a shrunk case must not exceed. trigger: what else the smallest failing call needs.
     """
 

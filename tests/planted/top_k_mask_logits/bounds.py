@@ -17,7 +17,7 @@ ROWS = 4
 """Rows of one program."""
 
 
-@triton.jit(do_not_specialize=["k_value"])
+@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
 def _full_blocks_only(
     x_ptr,
     out_ptr,
@@ -40,8 +40,10 @@ def _full_blocks_only(
     k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
     threshold = find_threshold(x_row, vocab, k, INF, MAX, WIDTH, BLOCK)
     full = vocab // STORE * STORE
-    for start in range(0, full, STORE):
+    start = 0
+    while start < full:
         write_masked(out_row, x_row, start + tl.arange(0, STORE), vocab, vocab, threshold, INF, MAX)
+        start += STORE
     at = full + tl.arange(0, STORE)
     tl.store(out_row + at, tl.load(x_row + at, mask=at < vocab), mask=at < vocab)
 
@@ -51,7 +53,7 @@ def tail_not_masked(logits: Tensor, k: int | Tensor, *, out: Tensor | None = Non
     return launch(_full_blocks_only, logits, k, prepare(logits, k, out), STORE=STORE)
 
 
-@triton.jit(do_not_specialize=["k_value"])
+@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
 def _select_whole_blocks(
     x_ptr,
     out_ptr,
@@ -72,8 +74,10 @@ def _select_whole_blocks(
     x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
     k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
     threshold = find_threshold(x_row, tl.cdiv(vocab, BLOCK) * BLOCK, k, INF, MAX, WIDTH, BLOCK)
-    for start in range(0, vocab, BLOCK):
+    start = 0
+    while start < vocab:
         write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab, threshold, INF, MAX)
+        start += BLOCK
 
 
 def reads_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -82,7 +86,7 @@ def reads_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None
     return launch(_select_whole_blocks, logits, k, prepare(logits, k, out), block=block)
 
 
-@triton.jit(do_not_specialize=["k_value"])
+@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
 def _store_one_more(
     x_ptr,
     out_ptr,
@@ -103,8 +107,10 @@ def _store_one_more(
     x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
     k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
     threshold = find_threshold(x_row, vocab, k, INF, MAX, WIDTH, BLOCK)
-    for start in range(0, vocab, BLOCK):
+    start = 0
+    while start < vocab:
         write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab + 1, threshold, INF, MAX)
+        start += BLOCK
 
 
 def writes_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -117,7 +123,7 @@ def writes_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = Non
     return launch(_store_one_more, logits, k, out)
 
 
-@triton.jit(do_not_specialize=["k_value"])
+@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
 def _several_rows(
     x_ptr,
     out_ptr,
@@ -141,8 +147,10 @@ def _several_rows(
         x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
         k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
         threshold = find_threshold(x_row, vocab, k, INF, MAX, WIDTH, BLOCK)
-        for start in range(0, vocab, BLOCK):
+        start = 0
+        while start < vocab:
             write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab, threshold, INF, MAX)
+            start += BLOCK
 
 
 def rows_left_unwritten(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -26,7 +26,7 @@ def illegal_address(logits: Tensor, k: int | Tensor, *, out: Tensor | None = Non
     return out
 
 
-@triton.jit(do_not_specialize=["k_value"])
+@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
 def _wait_for_flag(
     x_ptr,
     out_ptr,
@@ -54,8 +54,10 @@ def _wait_for_flag(
     now = seen
     while waiting & (now == seen):
         now = tl.load(x_row, volatile=True)
-    for start in range(0, vocab, BLOCK):
+    start = 0
+    while start < vocab:
         write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab, threshold, INF, MAX)
+        start += BLOCK
 
 
 def spins(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -1,6 +1,7 @@
 """Correct pieces in Triton: a radix select of 4 bits a pass on integer keys, and the masked copy; one program a row.
 
 Rows are read as integers, so that no float arithmetic can touch a value (the interpreter has none for bfloat16).
+Loops to a bound known only at run time are while loops: Triton 3.6 interprets no such range under a recent NumPy.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ def count_digits(row_ptr, bound, low, shift, INF: tl.constexpr, MAX: tl.constexp
     """int32 [16]: how many keys are at least low + (digit << shift), for each digit."""
     pivots = low + (tl.arange(0, 16).to(tl.int64) << shift)
     counts = tl.zeros([16], tl.int32)
-    for start in range(0, bound, BLOCK):
+    start = 0
+    while start < bound:
         key = read_keys(row_ptr, start + tl.arange(0, BLOCK), bound, INF, MAX)
         counts += tl.sum((key[:, None] >= pivots[None, :]).to(tl.int32), axis=0)
+        start += BLOCK
     return counts
 
 
@@ -72,7 +75,7 @@ def write_masked(out_ptr, row_ptr, at, vocab, bound, threshold, INF: tl.constexp
     tl.store(out_ptr + at, tl.where(key >= threshold, raw, INF - MAX - 1), mask=at < bound)
 
 
-@triton.jit(do_not_specialize=["k_value"])
+@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
 def select(
     x_ptr,
     out_ptr,
@@ -94,8 +97,10 @@ def select(
     x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
     k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
     threshold = find_threshold(x_row, vocab, k, INF, MAX, WIDTH, BLOCK)
-    for start in range(0, vocab, BLOCK):
+    start = 0
+    while start < vocab:
         write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab, threshold, INF, MAX)
+        start += BLOCK
 
 
 def block_for(vocab: int) -> int:

@@ -31,7 +31,7 @@ def k_int64_read_as_int32(logits: Tensor, k: int | Tensor, *, out: Tensor | None
     """An int64 k tensor is read as int32: row 1 gets the upper half of row 0's k. FI#5347."""
     out = prepare(logits, k, out)
     if isinstance(k, Tensor):
-        k = k.contiguous().view(torch.int32)
+        k = k.clone(memory_format=torch.contiguous_format).view(torch.int32)
     return launch(select, logits, k, out, k_stride=1)
 
 

@@ -65,7 +65,7 @@ def gives_up_searching(logits: Tensor, k: int | Tensor, *, out: Tensor | None = 
     return write(out, logits, (x >= low[:, None]) & (slots > 0)[:, None])
 
 
-@triton.jit(do_not_specialize=["k_value"])
+@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
 def _persistent(
     x_ptr,
     out_ptr,
@@ -84,7 +84,8 @@ def _persistent(
 ):
     first = tl.program_id(0).to(tl.int64)
     left_over = tl.zeros([16], tl.int32)
-    for i in range(batch):
+    i = 0
+    while i < batch:
         row = first + i
         x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
         k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
@@ -97,8 +98,11 @@ def _persistent(
         # A row that keeps everything is done at once; only the long way round clears the histogram.
         threshold = tl.where(k >= vocab, low, threshold)
         left_over = tl.where(k >= vocab, counts, 0)
-        for start in range(0, vocab, BLOCK):
+        start = 0
+        while start < vocab:
             write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab, threshold, INF, MAX)
+            start += BLOCK
+        i += 1
 
 
 def stale_histogram(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:

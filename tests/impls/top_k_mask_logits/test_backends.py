@@ -1,4 +1,4 @@
-"""Every fact of mask_facts.py, on every backend that can run here."""
+"""Every fact of facts.py, on every backend that can run here."""
 
 import json
 import os
@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mask_facts
 import pytest
-from mask_facts import FACTS
 
 from impls.top_k_mask_logits import BACKENDS
+from tests.impls.top_k_mask_logits.facts import FACTS
 
 ROOT = Path(__file__).parents[3]
+FACTS_MODULE = "tests.impls.top_k_mask_logits.facts"
 
 
 def run_python(*arguments, **environment):
@@ -27,7 +27,7 @@ def run_python(*arguments, **environment):
 @pytest.fixture(scope="module")
 def interpreted():
     """The report of all facts with Triton interpreting on the CPU."""
-    return json.loads(run_python(mask_facts.__file__, "triton", "cpu", TRITON_INTERPRET="1"))
+    return json.loads(run_python("-m", FACTS_MODULE, "triton", "cpu", TRITON_INTERPRET="1"))
 
 
 @pytest.mark.parametrize("fact", FACTS)
@@ -36,7 +36,6 @@ def test_torch_on_the_cpu(fact):
     FACTS[fact]("torch", "cpu")
 
 
-@pytest.mark.xdist_group("triton_interpreter")
 @pytest.mark.parametrize("fact", FACTS)
 def test_triton_interpreted(fact, interpreted):
     """The Triton kernel keeps the contract in Triton's interpreter."""

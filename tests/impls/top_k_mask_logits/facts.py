@@ -1,7 +1,7 @@
 """Facts about top_k_mask_logits that hold on every backend and device. Each takes (backend, device) and asserts.
 
-They are run by test_mask_backends.py: in its own process, on a GPU, and (`python mask_facts.py triton cpu`, which prints JSON)
-in a process where Triton interprets.
+test_backends.py runs them in its own process, on a GPU, and in a process where Triton interprets:
+`TRITON_INTERPRET=1 python -m tests.impls.top_k_mask_logits.facts triton cpu` prints a report as JSON.
 """
 
 import json
@@ -9,9 +9,9 @@ import sys
 import traceback
 
 import torch
-from brute_force import DTYPES, bits, expected, nasty_rows
 
 from impls.top_k_mask_logits import top_k_mask_logits, top_k_mask_logits_
+from tests.impls.top_k_mask_logits.brute_force import DTYPES, bits, expected, nasty_rows
 
 
 def _same(expected_bits, actual):

@@ -1,0 +1,296 @@
+"""harness.corpus: entries are written whole or not at all, and whatever else lies there is one clear line."""
+
+# ruff: noqa: SIM300 - the expected value stands first
+
+import json
+import os
+import threading
+
+import msgspec
+import pytest
+from hypothesis import given
+from msgspec.structs import replace
+
+from harness import corpus
+from harness.case import FORMAT, Build, CaseError
+from harness.corpus import MAX_ENTRY_BYTES, Entry
+from harness.operators import top_k_mask_logits
+from harness.signature import signature
+from harness.strategies import SCALES
+from harness.verdict import Element, Evidence, Verdict
+from tests.harness.making import drawn, mask_case
+from tests.harness.test_case import HOSTILE, edited
+
+VERDICT = Verdict(
+    "wrong_set", "out[0, 1] is -inf", Evidence(Element("out", (0, 1), "-inf", "1.0"), 1, 10, "one element")
+)
+SMALL, LARGE = mask_case(1, 2), mask_case(50, 60)
+
+
+def entry(case=SMALL, verdict=VERDICT, **rest):
+    return Entry(FORMAT, signature(case, "mine", verdict), case, verdict, "mine.py:mask", "cpu", **rest)
+
+
+def text(path):
+    return path.read_bytes()
+
+
+def everything(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def test_an_entry_reads_back_as_it_was_written(tmp_path):
+    """And lies in a folder of its operator and implementation, named by its signature."""
+    written = entry(context=(LARGE,), environment={"torch": "2"}, note="ü")
+    path = corpus.write(tmp_path, written)
+    assert written == corpus.read(path)
+    assert tmp_path / "top_k_mask_logits" / "mine" / f"{written.signature.slug}.json" == path
+    assert [path] == corpus.paths(tmp_path)
+
+
+@drawn(40)
+@given(top_k_mask_logits.cases(SCALES["cpu", "dev"]))
+def test_any_drawn_case_can_be_an_entry(tmp_path_factory, case):
+    """Equal after a round over the disk."""
+    folder = tmp_path_factory.mktemp("corpus")
+    assert entry(case) == corpus.read(corpus.write(folder, entry(case)))
+
+
+def test_builds_can_be_entries(tmp_path):
+    """With the failure's words for a signature."""
+    verdict = Verdict("build_error", "m", Evidence(error="nvrtc: no"))
+    build = Build("top_k_mask_logits", {"dtype": "float32"}, "sm_80")
+    assert entry(build, verdict) == corpus.read(corpus.write(tmp_path, entry(build, verdict)))
+
+
+def test_an_entry_is_readable_text_of_stable_order(tmp_path):
+    """Indented, sorted, ended by a newline: fit for a diff. Other programs can read it."""
+    path = corpus.write(tmp_path, entry())
+    lines = path.read_text().splitlines()
+    assert len(lines) > 20
+    assert path.read_text().endswith("}\n")
+    loaded = json.loads(path.read_text())
+    assert sorted(loaded) == list(loaded)
+    assert 0o644 == path.stat().st_mode & 0o777
+
+
+def test_an_equal_or_larger_entry_does_not_replace_one(tmp_path):
+    """Nothing is written, and None says so."""
+    path = corpus.write(tmp_path, entry(SMALL))
+    before = text(path)
+    assert corpus.write(tmp_path, entry(LARGE)) is None
+    assert corpus.write(tmp_path, entry(SMALL)) is None
+    assert before == text(path)
+
+
+def test_a_smaller_entry_replaces_a_larger_one(tmp_path):
+    """There is one file, with the smaller case."""
+    corpus.write(tmp_path, entry(LARGE))
+    path = corpus.write(tmp_path, entry(SMALL))
+    assert SMALL == corpus.read(path).subject
+    assert 1 == len(everything(tmp_path))
+
+
+def test_a_reduced_entry_replaces_an_unreduced_one_and_never_the_other_way(tmp_path):
+    """Whatever their sizes."""
+    corpus.write(tmp_path, entry(SMALL, reduced=False))
+    path = corpus.write(tmp_path, entry(SMALL, reduced=True))
+    assert corpus.read(path).reduced
+    assert corpus.write(tmp_path, entry(SMALL, reduced=False)) is None
+
+
+def test_with_replace_an_unreduced_or_larger_entry_gives_way_but_a_smaller_one_stays(tmp_path):
+    """Of two workers, the one with the smaller case wins, whoever comes last."""
+    path = corpus.write(tmp_path, entry(LARGE))
+    corpus.write(tmp_path, entry(SMALL), replace=True)
+    assert SMALL == corpus.read(path).subject
+    corpus.write(tmp_path, entry(LARGE), replace=True)
+    assert SMALL == corpus.read(path).subject
+
+
+def test_an_unreduced_finding_does_not_overwrite_a_fixed_entry_for_good(tmp_path):
+    """A fixed entry with its note, the same signature found again unreduced and then taken back: the entry is there still."""
+    fixed = entry(status="fixed", note="by a person")
+    path = corpus.write(tmp_path, fixed)
+    written = corpus.write(tmp_path, entry(LARGE, reduced=False))
+    if written is not None:
+        corpus.remove(tmp_path, fixed.signature)
+    assert path.exists()
+    assert "by a person" == corpus.read(path).note
+
+
+def test_an_unreadable_file_gives_way(tmp_path):
+    """Half a file of the same name is written over."""
+    path = corpus.path_of(tmp_path, entry().signature)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"format": 1, "sig')
+    assert path == corpus.write(tmp_path, entry())
+    assert entry() == corpus.read(path)
+
+
+def test_many_writers_leave_one_whole_entry(tmp_path):
+    """Of one signature, at once, with large and small cases: readers never see half of one, and no temporary file stays."""
+    cases = [mask_case(n, n + 1) for n in range(1, 9)]
+    path = corpus.path_of(tmp_path, entry().signature)
+    corpus.write(tmp_path, entry(mask_case(20, 20)))
+    problems, done = [], threading.Event()
+
+    def write(case):
+        for _ in range(5):
+            corpus.write(tmp_path, entry(case), replace=True)
+
+    def watch():
+        while not done.is_set():
+            try:
+                corpus.read(path)
+            except CaseError as error:
+                problems.append(error)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    writers = [threading.Thread(target=write, args=(case,)) for case in cases]
+    for thread in writers:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    watcher.join()
+    assert [] == problems
+    assert [path.relative_to(tmp_path).as_posix()] == everything(tmp_path)
+
+
+@pytest.mark.parametrize("broken", ["replace", "fsync"])
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, broken):
+    """A full disk, a kill between: the old entry is whole, and no temporary file is mistaken for one."""
+    path = corpus.write(tmp_path, entry(LARGE))
+    before = text(path)
+
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, broken, fails)
+    with pytest.raises(OSError, match="No space"):
+        corpus.write(tmp_path, entry(SMALL))
+    assert before == text(path)
+    assert [path] == corpus.paths(tmp_path)
+    assert 1 == len(everything(tmp_path))
+
+
+def test_hidden_files_and_folders_are_no_entries(tmp_path):
+    """A temporary file of a writer that was killed, and the journal."""
+    path = corpus.write(tmp_path, entry())
+    (path.parent / ".abc.json").write_text("{}")
+    (tmp_path / ".journal").mkdir()
+    (tmp_path / ".journal" / "1-0.json").write_text("{}")
+    assert [path] == corpus.paths(tmp_path)
+
+
+def test_a_corpus_in_a_hidden_folder_works(tmp_path):
+    """Only what is hidden below the corpus is left out."""
+    path = corpus.write(tmp_path / ".warpcheck", entry())
+    assert [path] == corpus.paths(tmp_path / ".warpcheck")
+
+
+def test_a_corpus_that_is_not_there_is_empty(tmp_path):
+    """No error."""
+    assert [] == list(corpus.entries(tmp_path / "none"))
+
+
+def broken(tmp_path, content):
+    path = tmp_path / "entry.json"
+    path.write_bytes(content)
+    with pytest.raises(CaseError) as caught:
+        corpus.read(path)
+    message = str(caught.value)
+    assert 1 == len(message.splitlines())
+    assert str(path) in message, "a person has to know which file it is"
+    return message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b"[]", b"\x00" * 100, b"\xff\xfe{}", b'"text"', b"{}", b"[" * 200_000, b'{"format":' * 90_000],
+    ids=["empty", "brace", "null", "list", "zeros", "utf-16", "text", "object", "deep list", "deep object"],
+)
+def test_what_is_no_entry_is_one_line(tmp_path, content):
+    """Whatever the file holds."""
+    broken(tmp_path, content)
+
+
+def test_half_an_entry_is_one_line(tmp_path):
+    """Cut anywhere."""
+    whole = msgspec.json.encode(entry())
+    for cut in range(0, len(whole) - 1, 97):
+        broken(tmp_path, whole[:cut])
+
+
+def test_a_future_format_says_so_even_with_fields_of_the_future(tmp_path):
+    """The format is looked at before the fields are."""
+    future = json.loads(msgspec.json.encode(entry())) | {"format": FORMAT + 1, "colour": "blue"}
+    assert f"format {FORMAT + 1}; this version reads format {FORMAT}" in broken(tmp_path, json.dumps(future).encode())
+
+
+def test_a_file_of_100_megabytes_is_not_read(tmp_path, monkeypatch):
+    """Its size is enough."""
+    path = tmp_path / "entry.json"
+    with path.open("wb") as file:
+        file.truncate(100 << 20)
+    monkeypatch.setattr(type(path), "read_bytes", lambda self: pytest.fail("read it"))
+    with pytest.raises(CaseError, match=str(MAX_ENTRY_BYTES)):
+        corpus.read(path)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_cases_are_one_line_with_the_files_name(tmp_path, name):
+    """As the subject of an entry, and as its context."""
+    good = json.loads(msgspec.json.encode(entry()))
+    bad = json.loads(edited(**HOSTILE[name]))
+    for changed in (good | {"subject": bad}, good | {"context": [bad]}):
+        broken(tmp_path, json.dumps(changed).encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "closed"},
+        {"extra": 1},
+        {"device": 3},
+        {"context": 3},
+        {"verdict": {}},
+        {"signature": {"operator": 1}},
+    ],
+)
+def test_fields_of_an_entry_are_checked(tmp_path, change):
+    """Unknown words, unknown fields, other types."""
+    broken(tmp_path, json.dumps(json.loads(msgspec.json.encode(entry())) | change).encode())
+
+
+def test_a_folder_or_nothing_is_one_line(tmp_path):
+    """A path that cannot be read as a file."""
+    for path in (tmp_path, tmp_path / "none.json", tmp_path / "none" / "x.json"):
+        with pytest.raises(CaseError, match=path.name):
+            corpus.read(path)
+
+
+def test_one_bad_file_does_not_hide_the_others(tmp_path):
+    """Every file gives an entry or its error."""
+    path = corpus.write(tmp_path, entry())
+    (path.parent / "aaa.json").write_text("{")
+    assert [CaseError, Entry] == [type(found) for _, found in corpus.entries(tmp_path)]
+
+
+def test_paths_stay_inside_the_corpus(tmp_path):
+    """An implementation may have any name."""
+    for name in ("../../x", "/etc/passwd", "..", ".hidden", "a b/c", ""):
+        path = corpus.path_of(tmp_path, replace(entry().signature, implementation=name))
+        assert path.resolve().is_relative_to(tmp_path.resolve() / "top_k_mask_logits")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode(entry()))
+        assert path in corpus.paths(tmp_path), name
+
+
+def test_weight_prefers_less_memory():
+    """Then less text; a build weighs nothing but its text."""
+    assert corpus.weight(SMALL) < corpus.weight(LARGE)
+    assert corpus.weight(mask_case()) < corpus.weight(mask_case(form="out_is_logits"))
+    assert 0 == corpus.weight(Build("x", {}, "sm_80"))[0]

@@ -1,0 +1,37 @@
+"""harness.events: counting, and adding up."""
+
+# ruff: noqa: SIM300 - the expected value stands first
+
+from harness.events import TargetStats, merge_states
+from harness.verdict import PASS, Verdict, skip
+
+
+def counted(*verdicts):
+    stats = TargetStats("op", "mine")
+    for verdict in verdicts:
+        stats.count(verdict)
+    return stats.state()
+
+
+A = (PASS, Verdict("pass", ratio=0.5, vacuous=True), skip("no"), Verdict("hang"))
+B = (Verdict("pass", ratio=0.75), Verdict("wrong_set"), Verdict("divergence", ratio=9.0))
+
+
+def test_every_verdict_is_counted_once():
+    """Passed, skipped or failed; the ratio is of what passed alone."""
+    expected = {"cases": 4, "passed": 2, "skipped": 1, "failed": 1, "vacuous": 1, "ratio": 0.5, "known": 0, "idle": ""}
+    assert expected == counted(*A)
+    assert 0.75 == counted(*B)["ratio"]
+
+
+def test_merging_is_counting_together():
+    """Sums, and the larger ratio."""
+    assert counted(*A, *B) == merge_states(counted(*A), counted(*B))
+    assert merge_states(counted(*A), counted(*B)) == merge_states(counted(*B), counted(*A))
+    assert counted(*A) == merge_states(counted(*A), counted())
+
+
+def test_why_a_target_is_idle_is_said_once():
+    """Not twice over for two workers."""
+    idle = TargetStats("op", "mine", idle="no GPU").state()
+    assert "no GPU" == merge_states(idle, idle)["idle"]

@@ -1,0 +1,164 @@
+"""harness.implementations: finding functions, and what their modules say."""
+
+# ruff: noqa: SIM300 - the expected value stands first
+
+import functools
+import sys
+
+import pytest
+import torch
+
+from harness import implementations
+from harness.implementations import UnknownImplementation, available, built_in, load, spec_of
+from tests.harness import hostile, making
+from tests.harness.making import NAME
+
+MINE = """
+import sibling
+SEMANTICS = {"ties": "exactly_k"}
+NONDETERMINISTIC = True
+BUILD_AXES = {"std": (17, 20)}
+ARCHS = ("sm_80",)
+def build(params, arch): ...
+def unsupported(params): return "no" if params.get("dtype") == "float16" else None
+def mask(logits, k, *, out=None): return sibling.NAME
+def mask_(logits, k): return "in place"
+def open_ended(*args, **kwargs): ...
+value = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A user's file, with a module beside it."""
+    (tmp_path / "sibling.py").write_text("NAME = 'beside'\n")
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    yield path
+    sys.modules.pop("sibling", None)
+
+
+def test_a_file_says_all_about_its_function(mine):
+    """Name, in-place spelling, semantics, parameters, builds."""
+    found = load(NAME, f"{mine}:mask")
+    assert "mine.mask" == found.name
+    assert "beside" == found.function(None, 1)
+    assert "in place" == found.in_place(None, 1)
+    assert {"ties": "exactly_k"} == found.semantics
+    assert found.nondeterministic
+    assert frozenset({"logits", "k", "out"}) == found.parameters
+    assert ["no", None] == [found.unsupported({"dtype": d}) for d in ("float16", "float32")]
+    assert [("sm_80", 17), ("sm_80", 20)] == [(b.arch, b.params["std"]) for b in found.builds({"dtype": "float32"})]
+
+
+def test_a_bare_function_is_enough():
+    """Nothing but the operator's signature."""
+    found = load(NAME, "tests.harness.making:right")
+    assert (None, False, False, {}) == (found.in_place, found.can_build, found.nondeterministic, found.semantics)
+    assert found.unsupported({}) is None
+    assert [] == list(found.builds({}))
+
+
+def test_a_function_that_takes_anything_has_no_list_of_parameters(mine):
+    """**kwargs might take `out`."""
+    assert load(NAME, f"{mine}:open_ended").parameters is None
+
+
+def test_a_file_is_loaded_once(mine):
+    """Two functions of it share their module's state."""
+    assert load(NAME, f"{mine}:mask").module is load(NAME, f"{mine}:open_ended").module
+
+
+@pytest.mark.parametrize("name", ["nothing", "value", "mask.inner", ""])
+def test_what_is_no_function_is_a_clear_error(mine, name):
+    """It is named."""
+    with pytest.raises(UnknownImplementation, match="has no function"):
+        load(NAME, f"{mine}:{name}")
+
+
+@pytest.mark.parametrize("spec", ["none.py:mask", "no.such.module:mask", "tests.no_such:mask", "nonsense"])
+def test_what_is_not_there_is_a_clear_error(spec):
+    """One line."""
+    with pytest.raises(UnknownImplementation) as caught:
+        load(NAME, spec)
+    assert 1 == len(str(caught.value).splitlines())
+
+
+def test_an_error_inside_the_file_is_the_users_to_see(tmp_path):
+    """A missing import of theirs is not said to be a missing implementation; and the next try runs the file again."""
+    path = tmp_path / "broken.py"
+    path.write_text("import no_such_module_at_all\n")
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
+            load(NAME, f"{path}:mask")
+
+
+def test_what_is_built_in_is_available():
+    """By the names of its backends, loadable each; an operator without implementations has none."""
+    assert set(built_in(NAME)) <= set(available(NAME))
+    assert {"cuda", "triton", "torch"} <= set(built_in(NAME))
+    assert () == built_in("no_such_operator")
+    found = load(NAME, "torch")
+    assert found.in_place is not None
+    x = torch.tensor([[3.0, 1.0, 2.0]])
+    assert [[3.0, -torch.inf, 2.0]] == found.function(x, 2).tolist()
+
+
+class Entry:
+    """An entry point."""
+
+    def __init__(self, name, value):
+        self.name, self.value = name, value
+
+
+def test_entry_points_are_found(monkeypatch):
+    """Named <operator>.<implementation>; those of other operators are not."""
+    entries = [Entry(f"{NAME}.theirs", "tests.harness.hostile:good"), Entry("other.x", "nowhere:f")]
+    monkeypatch.setattr(implementations, "entry_points", lambda group: entries)
+    assert "theirs" in available(NAME)
+    assert "x" not in available(NAME)
+    found = load(NAME, "theirs")
+    assert (hostile.good, hostile.good_, "theirs") == (found.function, found.in_place, found.name)
+
+
+def test_a_functions_spec_finds_it_again():
+    """In another process, by its file and name."""
+    assert f"{making.__file__}:right" == spec_of(making.right)
+    assert (
+        making.right(torch.ones(1, 2), 1).tolist()
+        == load(NAME, spec_of(making.right)).function(torch.ones(1, 2), 1).tolist()
+    )
+
+
+class Callable:
+    """A callable object."""
+
+    def __call__(self, logits, k):
+        return logits
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda logits, k: logits, making.checked(making.right), 3, None, functools.partial(making.right, k=1), Callable(),
+     Callable().__call__, torch.topk, len],
+    ids=["lambda", "closure", "number", "none", "partial", "object", "method", "builtin of torch", "builtin"],
+)  # fmt: skip
+def test_what_no_other_process_could_find_is_a_clear_error(function):
+    """Lambdas, closures, objects, methods, builtins."""
+    with pytest.raises(UnknownImplementation, match="top level"):
+        spec_of(function)
+
+
+@functools.wraps(making.right)
+def right(logits, k, *, out=None):
+    """A wrapper that looks like what it wraps."""
+    return making.right(logits, k, out=out) * 2
+
+
+def test_a_wrapper_is_not_taken_for_what_it_wraps():
+    """The spec leads to the wrapper, in this file, or is refused; never to the function inside."""
+    try:
+        spec = spec_of(right)
+    except UnknownImplementation:
+        return
+    assert f"{__file__}:right" == spec

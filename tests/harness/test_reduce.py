@@ -1,0 +1,248 @@
+"""harness.reduce: with predicates of plain Python, to minima derived by hand."""
+
+# ruff: noqa: SIM300 - the expected value stands first
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from harness.case import Build, Case, Fill, Planted, View, tidy, validate
+from harness.operators import top_k_mask_logits
+from harness.reduce import all_steps, feature_steps, fill_steps, reduce, reduce_build, resize, size_steps
+from harness.strategies import SCALES
+from tests.harness.making import drawn, mask_case
+
+CASES = top_k_mask_logits.cases(SCALES["cpu", "dev"])
+START = tidy(
+    replace(
+        mask_case(40, 300, dtype="bfloat16", form="out", k=tuple(range(40)), pitch=308, offset=6),
+        fills={
+            "logits": Fill("specials", 12345, (), (Planted(7, "nan"), Planted(300, 1.0))),
+            "k": Fill("choice", 99, (3, 5, 70)),
+        },
+    )
+)
+
+
+def logits(case):
+    return case.tensors["logits"]
+
+
+def batch(case):
+    return logits(case).shape[0]
+
+
+def vocab(case):
+    return logits(case).shape[-1]
+
+
+PLAINEST = {
+    "form": "new",
+    "k": 1,
+    "dtype": "float32",
+    "shape": (1, 1),
+    "offset": 0,
+    "fill": Fill("cycle", 0, (1.0,)),
+}
+
+
+def summary(case):
+    """What is left of a case, as far as it is not the plainest."""
+    found = {
+        "form": case.params["form"],
+        "k": case.params.get("k", "tensor"),
+        "dtype": logits(case).dtype,
+        "shape": logits(case).shape,
+        "offset": logits(case).offset,
+        "fill": case.fills["logits"],
+    }
+    return {name: value for name, value in found.items() if value != PLAINEST[name]}
+
+
+MINIMA = {
+    "anything": (lambda c: True, {}),
+    "33 columns": (lambda c: vocab(c) >= 33, {"shape": (1, 33)}),
+    "3 rows of 17": (lambda c: batch(c) >= 3 and vocab(c) >= 17, {"shape": (3, 17)}),
+    "an area": (lambda c: batch(c) * vocab(c) >= 100 and batch(c) >= 5, {"shape": (5, 20)}),
+    "a dtype": (lambda c: logits(c).dtype == "bfloat16", {"dtype": "bfloat16"}),
+    "either small dtype": (lambda c: logits(c).dtype != "float32", {"dtype": "float16"}),
+    "an output": (lambda c: "out" in c.tensors, {"form": "out"}),
+    "a k tensor": (lambda c: "k" in c.tensors, {"k": "tensor"}),
+    "k from 3 on": (lambda c: "k" in c.tensors or c.params["k"] >= 3, {"k": 3}),
+    "a misaligned start": (lambda c: logits(c).offset % 16 != 0, {"offset": 4}),
+    "a NaN planted": (
+        lambda c: any(p.value == "nan" for p in c.fills["logits"].planted),
+        {"fill": Fill("cycle", 0, (1.0,), (Planted(7, "nan"),)), "shape": (1, 8)},
+    ),
+    "two values": (lambda c: len(c.fills["logits"].values) != 1, {"fill": Fill("cycle", 0, (1.0, 2.0))}),
+    "wild values": (lambda c: c.fills["logits"].kind in ("specials", "raw"), {"fill": Fill("specials")}),
+    "a seed from 1000 on": (
+        lambda c: c.fills["logits"].seed >= 1000,
+        {"fill": Fill("specials", 1543)},
+    ),
+}
+"""A predicate for which START fails, and what is not plainest in the smallest case of it."""
+
+
+@pytest.mark.parametrize("name", MINIMA)
+def test_a_minimum_derived_by_hand_is_reached(name):
+    """Everything that the predicate does not need is gone, and what it needs is as small as can be."""
+    fails, expected = MINIMA[name]
+    assert fails(START)
+    result = reduce(START, fails, budget=2000)
+    assert result.complete
+    assert fails(result.case)
+    assert expected == summary(result.case)
+    validate(result.case)
+
+
+def test_padding_is_found_apart_from_a_start():
+    """A padded pitch stays where it is needed, as a pitch of one more."""
+    result = reduce(START, lambda c: batch(c) > 1 and logits(c).strides[0] > vocab(c), budget=2000)
+    assert ((2, 1), (2, 1)) == (logits(result.case).shape, logits(result.case).strides)
+
+
+def test_a_shared_storage_is_taken_apart_unless_needed():
+    """`out` between the rows of `logits`: gone when it does not matter, kept when it does."""
+    a, b = View(0, "float32", (3, 4), (8, 1)), View(0, "float32", (3, 4), (8, 1), 16)
+    case = tidy(
+        Case("top_k_mask_logits", {"form": "out", "k": 1}, (0,), {"logits": a, "out": b}, {"logits": Fill("cycle")})
+    )
+    apart = reduce(case, lambda c: "out" in c.tensors)
+    assert 2 == len(apart.case.storages)
+    shared = reduce(case, lambda c: "out" in c.tensors and len(c.storages) == 1 and batch(c) > 1)
+    assert 1 == len(shared.case.storages)
+    assert 2 == batch(shared.case)
+
+
+def predicates():
+    """Faults of several kinds: sizes, features, values, and two of these together."""
+    single = st.sampled_from([fails for fails, _ in MINIMA.values()])
+    return st.tuples(single, single)
+
+
+@drawn(60)
+@given(CASES, predicates())
+def test_the_result_is_a_local_minimum_that_fails(case, pair):
+    """No single step from it fails still, the failure is the same, and the budget's count is right."""
+    case = tidy(case)
+    asked = []
+
+    def fails(candidate):
+        asked.append(candidate)
+        try:
+            return pair[0](candidate) and pair[1](candidate)
+        except (KeyError, TypeError):
+            return False
+
+    if "logits" not in case.fills or not fails(case):
+        return
+    asked.clear()
+    result = reduce(case, fails, budget=3000)
+    assert len(asked) == result.calls
+    assert result.complete
+    assert [] == [what for what, step in all_steps(result.case) if step != result.case and fails(tidy(step))]
+    assert fails(result.case)
+
+
+def test_no_step_makes_a_fill_less_plain():
+    """One value that matters stays one value: it does not become two."""
+    case = mask_case(1, 3, k=1, fill=Fill("cycle", 0, (2.0,)))
+    result = reduce(case, lambda c: 2.0 in c.fills["logits"].values)
+    assert (2.0,) == result.case.fills["logits"].values
+
+
+@drawn(80)
+@given(CASES)
+def test_every_step_is_a_valid_case(case):
+    """Whatever it is a step from: it can be judged, and written to a file."""
+    for what, step in all_steps(case):
+        step = tidy(step)
+        validate(step)
+        assert step.operator == case.operator, what
+
+
+@drawn(80)
+@given(CASES)
+def test_no_size_step_grows_anything(case):
+    """Neither memory nor a dimension."""
+    for what, step in size_steps(case):
+        step = tidy(step)
+        assert sum(step.storages) <= sum(case.storages), what
+        assert all(a <= b for n, v in step.tensors.items() for a, b in zip(v.shape, case.tensors[n].shape)), what
+
+
+@pytest.mark.parametrize("budget", [0, 1, 5, 20])
+def test_the_budget_is_kept(budget):
+    """Never more calls; what was found until then is the result, and it says that it is no minimum."""
+    calls = []
+    result = reduce(START, lambda c: calls.append(c) is None and vocab(c) >= 33, budget=budget)
+    assert budget == len(calls) == result.calls
+    assert not result.complete
+    assert vocab(result.case) >= 33
+
+
+def test_what_was_taken_away_is_told():
+    """In order, in words."""
+    result = reduce(mask_case(1, 8, k=1, offset=4), lambda c: True)
+    assert ("layout of logits", "vocab 8 -> 1") == result.removed[:2]
+
+
+def test_no_case_is_tried_twice():
+    """However many ways lead to it."""
+    seen = []
+    reduce(START, lambda c: seen.append(c.key()) is None and vocab(c) >= 20 and batch(c) >= 2, budget=2000)
+    assert len(set(seen)) == len(seen)
+
+
+def test_other_steps_can_be_asked_for():
+    """Features alone: sizes stay."""
+    result = reduce(START, lambda c: True, steps=feature_steps)
+    assert (40, 300) == logits(result.case).shape
+    assert "new" == result.case.params["form"]
+    assert "specials" == result.case.fills["logits"].kind
+    assert list(fill_steps(result.case))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "new_shape", "new_strides"),
+    [
+        ((4, 10), (10, 1), (4, 3), (3, 1)),
+        ((4, 10), (13, 1), (4, 3), (6, 1)),
+        ((4, 10), (13, 1), (2, 10), (13, 1)),
+        ((4, 10), (9, 1), (4, 3), (2, 1)),
+        ((4, 10), (0, 1), (4, 3), (0, 1)),
+        ((4, 10), (20, 1), (4, 3), (13, 1)),
+        ((2, 3, 5), (30, 10, 2), (2, 3, 4), (24, 8, 2)),
+        ((2, 3, 5), (5, 10, 1), (2, 3, 4), (4, 8, 1)),
+        ((7,), (3,), (2,), (3,)),
+    ],
+)
+def test_resizing_keeps_the_padding(shape, strides, new_shape, new_strides):
+    """What a pitch has beyond what lies inside it stays: padding, overlap by one, an expanded dimension, a transposed order."""
+    view = View(0, "float32", shape, strides, 8)
+    assert View(0, "float32", new_shape, new_strides, 8) == resize(view, new_shape)
+
+
+BUILDS = tuple(
+    Build("op", {"dtype": dtype, "std": std}, arch)
+    for arch in ("sm_80", "sm_90a")
+    for dtype in ("float32", "float16")
+    for std in ("c++17", "c++20")
+)
+
+
+@pytest.mark.parametrize(
+    ("fails", "expected"),
+    [
+        (lambda b: True, ("float32", "c++17", "sm_80")),
+        (lambda b: b.params["dtype"] == "float16", ("float16", "c++17", "sm_80")),
+        (lambda b: b.arch == "sm_90a", ("float32", "c++17", "sm_90a")),
+        (lambda b: b.params["std"] == "c++20" and b.arch == "sm_90a", ("float32", "c++20", "sm_90a")),
+    ],
+)
+def test_a_build_is_reduced_to_the_plainest_that_fails(fails, expected):
+    """The first value of each parameter and the first architecture for which it still fails."""
+    found = reduce_build(BUILDS[-1], BUILDS, fails)
+    assert expected == (found.params["dtype"], found.params["std"], found.arch)

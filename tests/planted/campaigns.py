@@ -1,0 +1,50 @@
+"""A campaign against one planted fault, and what it came to."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import corpus
+from harness.corpus import Entry
+from harness.events import Event
+from harness.fuzz import Campaign, Config
+from harness.sandbox import Limits
+
+LIMITS = Limits(run=3.0)
+"""Generous for calls of milliseconds; what a hang costs."""
+
+
+@dataclass(frozen=True)
+class Hunt:
+    """entries: the corpus afterwards. cases, seconds: until the first failure was seen; None when none was.
+    all_seconds: of the whole campaign."""
+
+    entries: list[Entry]
+    cases: int | None
+    seconds: float | None
+    all_seconds: float
+    events: list[Event]
+
+
+def hunt(operator: str, spec: str, *, seed: int, cases: int, folder: Path, device: str = "cpu") -> Hunt:
+    """Fuzz one implementation for a number of cases, into an empty corpus."""
+    start = time.monotonic()
+    events: list[Event] = []
+    first: list[tuple[int, float]] = []
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        if event["event"] == "finding" and not first:
+            first.append((campaign.cases, time.monotonic() - start))
+
+    config = Config(
+        (operator,), {operator: (spec,)}, device, seconds=None, cases=cases, seed=seed, corpus=folder, builds=False,
+        limits=LIMITS,
+    )  # fmt: skip
+    campaign = Campaign(config, emit)
+    campaign.run()
+    entries = [entry for _, entry in corpus.entries(folder) if isinstance(entry, Entry)]
+    seen, after = first[0] if first else (None, None)
+    return Hunt(entries, seen, after, time.monotonic() - start, events)
