@@ -23,7 +23,7 @@ from hypothesis import given, seed
 
 from harness import journal, operators
 from harness.build_queue import BuildQueue
-from harness.case import Case, Subject
+from harness.case import Case, CaseError, Subject
 from harness.events import Emit, TargetStats
 from harness.journal import Journal
 from harness.ledger import Ledger
@@ -36,9 +36,8 @@ from harness.strategies import SCALES
 from harness.verdict import COSTLY, Verdict
 
 REPORT_EVERY = 0.2
-SHRINK_CALLS = int(os.environ.get("SC", 400))
-SHRINK_SECONDS = 60.0
-HISTORY = 16
+SHRINK_CALLS = 400
+SHRINK_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -158,10 +157,13 @@ class Campaign:
             if isinstance(record.subject, Case) and ours and record.device == self.config.device:
                 self.emit({"event": "resumed", "journal": path.name, "case": _json(record.subject)})
                 self._hunt = None
-                with contextlib.suppress(_Settled):
-                    self._check(record.subject, tuple(ours))
+                try:
+                    with contextlib.suppress(_Settled):
+                        self._check(record.subject, tuple(ours))
+                except CaseError as error:
+                    self.emit({"event": "warning", "text": f"{path.name}: {error}"})
                 self._settle()
-            path.unlink(missing_ok=True)
+                journal.discard(path)
 
     def _turn(self, operator: Operator, turn_seed: int) -> None:
         self._hunt = None
@@ -195,7 +197,7 @@ class Campaign:
             return self._pursue(self._hunt, case)
         self.cases += 1
         verdicts = self._judge(case, specs)
-        history = tuple(self.engine.history[:-1][-HISTORY:])
+        history = tuple(self.engine.history)[:-1]
         self._queue_builds(case)
         for spec, verdict in zip(specs, verdicts):
             stats = self.stats[case.operator, spec]
@@ -282,6 +284,8 @@ class Campaign:
         if not force and now - self._reported < REPORT_EVERY:
             return
         self._reported = now
+        while self.engine.warnings:
+            self.emit({"event": "warning", "text": self.engine.warnings.pop(0)})
         self.emit(self.progress())
 
     def progress(self) -> dict[str, Any]:

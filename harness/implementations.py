@@ -2,6 +2,7 @@
 
 An implementation is a callable with the operator's signature. What else it may say (all optional) stands in its module:
     unsupported(params) -> str | None    why calls with these parameters are not for it, said before anything is built
+    unavailable(device) -> str | None    why nothing at all can run on this torch.device
     build(params, arch) -> None          compile only; needs no GPU. Raises on failure, with `tool` and `log` if it can
     BUILD_AXES                           name -> values: toolchain options that `build` takes as further parameters
     ARCHS                                the architectures that `build` knows; without it, those of `DEFAULT_ARCHS`
@@ -22,6 +23,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import torch
 
 from harness.case import Build, Params
 
@@ -64,6 +67,15 @@ class Implementation:
         """Why calls with these parameters are not for this implementation; None when they are."""
         ask = getattr(self.module, "unsupported", None)
         return ask(params) if ask else None
+
+    def unavailable(self, device: str) -> str | None:
+        """Why it cannot run on "cpu" or on the present CUDA device; None when it can."""
+        ask = getattr(self.module, "unavailable", None)
+        return (
+            ask(torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device))
+            if ask
+            else None
+        )
 
     @property
     def can_build(self) -> bool:

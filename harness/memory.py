@@ -72,6 +72,10 @@ class Memory:
         """The shape that a fill covers: the view's own, or the memory under it where its elements overlap."""
         return (view.span,) if view.overlaps_itself else view.shape
 
+    def views(self) -> dict[str, Tensor]:
+        """The tensors as new objects: what a kernel does to one of them (`set_`, `unsqueeze_`) does not last."""
+        return {name: self.window(view) for name, view in self.case.tensors.items()}
+
     def window(self, view: View, *, as_bits: bool = False) -> Tensor:
         """Any view on the storages, as a tensor; `as_bits` as integers of the same size."""
         dtype = INT[view.itemsize] if as_bits else dtype_of(view)

@@ -64,6 +64,14 @@ class Prepared(msgspec.Struct, tag="prepared"):
     """Data and contract of the case are made; from here on it is the implementation that runs."""
 
 
+class Unfit(msgspec.Struct, tag="unfit"):
+    """The case cannot be made here: it says something impossible, or does not fit in memory."""
+
+    reason: str
+    retry: bool
+    """A process that has judged nothing may fare better: memory can have leaked."""
+
+
 class Judged(msgspec.Struct, tag="judged"):
     verdict: Verdict
     timing: dict[str, float] = {}
@@ -87,7 +95,7 @@ class Failed(msgspec.Struct, tag="failed"):
 
 
 Request = Inspect | JudgeCase | JudgeBuild | ListBuilds | DescribeEnvironment
-Reply = Inspected | Unusable | Prepared | Judged | Builds | Environment | Failed
+Reply = Inspected | Unusable | Unfit | Prepared | Judged | Builds | Environment | Failed
 
 encode = msgspec.msgpack.encode
 decode_request = msgspec.msgpack.Decoder(Request).decode

@@ -132,40 +132,40 @@ def resize(view: View, shape: tuple[int, ...]) -> View:
 
 
 def fill_steps(case: Case) -> Iterator[Step]:
-    """Make one fill plainer: no planted values, a kind nearer to the front of KINDS, fewer values, a small seed."""
+    """Make one fill plainer: no planted values, one of PLAIN_FILLS, fewer values, a small seed."""
     for name, fill in case.fills.items():
         for i in range(len(fill.planted)):
-            yield (
-                f"value planted in {name}",
-                _filled(case, name, replace(fill, planted=fill.planted[:i] + fill.planted[i + 1 :])),
-            )
-        if case.tensors[name].dtype.startswith("float") or case.tensors[name].dtype == "bfloat16":
-            for simple in PLAIN_FILLS:
-                if simple == replace(fill, planted=()):
-                    break
-                if list(KINDS).index(simple.kind) <= list(KINDS).index(fill.kind):
-                    yield f"fill of {name}", _filled(case, name, replace(simple, planted=fill.planted))
+            rest = fill.planted[:i] + fill.planted[i + 1 :]
+            yield f"value planted in {name}", _filled(case, name, replace(fill, planted=rest))
+        if "float" in case.tensors[name].dtype:
+            for plain in PLAIN_FILLS:
+                if fill_weight(plain) < fill_weight(replace(fill, planted=())):
+                    yield f"fill of {name}", _filled(case, name, replace(plain, planted=fill.planted))
         for i in range(len(fill.values) if len(fill.values) > 1 else 0):
-            yield (
-                f"a value of {name}",
-                _filled(case, name, replace(fill, values=fill.values[:i] + fill.values[i + 1 :])),
-            )
-        for seed in (0, 1, fill.seed // 2):
+            fewer = fill.values[:i] + fill.values[i + 1 :]
+            yield f"a value of {name}", _filled(case, name, replace(fill, values=fewer))
+        for seed in (0, 1, 2, 3, fill.seed // 2):
             if seed < fill.seed:
                 yield f"seed of {name}", _filled(case, name, replace(fill, seed=seed))
 
 
 PLAIN_FILLS = (
     Fill("cycle", 0, (1.0,)),
-    Fill("cycle", 0, (1.0, 2.0)),
-    Fill("cycle", 0, (2.0, 1.0)),
     Fill("cycle", 0, ("nan",)),
     Fill("cycle", 0, ("-inf",)),
+    Fill("cycle", 0, (1.0, 2.0)),
+    Fill("cycle", 0, (2.0, 1.0)),
     Fill("sorted"),
     Fill("sorted", 1),
     Fill("choice", 0, (1.0, 2.0)),
     Fill("spread"),
 )
+
+
+def fill_weight(fill: Fill) -> tuple[int, ...]:
+    """What a fill step has to lower: how wild the kind is, how many values, how usual they are, the seed."""
+    usual = PLAIN_FILLS.index(fill) if fill in PLAIN_FILLS else len(PLAIN_FILLS)
+    return (list(KINDS).index(fill.kind), len(fill.values), usual, len(fill.planted), fill.seed)
 
 
 def _with(case: Case, name: str, view: View) -> Case:

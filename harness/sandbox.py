@@ -15,18 +15,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import IO, Any
 
 from harness import protocol
-from harness.case import Build, Case, Params
+from harness.case import Build, Case, CaseError, Params
 from harness.journal import Journal
 from harness.normalise import normalise
-from harness.protocol import Builds, Environment, Failed, Inspected, Judged, Prepared, Reply, Request, Unusable
-from harness.verdict import MAX_LOG, Evidence, Verdict
+from harness.protocol import Builds, Environment, Failed, Inspected, Judged, Prepared, Reply, Request, Unfit, Unusable
+from harness.verdict import MAX_LOG, Evidence, Verdict, skip
+
+HISTORY = 17
+"""Cases that are remembered: the last one, and the sixteen that may have led to it."""
 
 
 class HarnessError(RuntimeError):
@@ -104,8 +107,10 @@ class Engine:
         self.journal = journal
         self.timing: dict[str, float] = defaultdict(float)
         self.deaths = 0
-        self.history: list[Case] = []
-        """What the present child has judged, oldest first."""
+        self.history: deque[Case] = deque(maxlen=HISTORY)
+        """What the present child has judged last, oldest first."""
+        self.warnings: list[str] = []
+        """What a person should hear of, one line each; whoever reads them takes them out."""
         self._compiled: set[tuple[str, str]] = set()
         """(spec, variant) that have run: their binaries are in some cache now."""
         self._environment = _environment(device, build_only, visible)
@@ -133,7 +138,7 @@ class Engine:
         if self._child is not None and self.history:
             self._child.end()
             self._child = None
-        self.history = []
+        self.history.clear()
 
     def inspect(self, operator: str, spec: str) -> Inspected:
         """What an implementation is. Raises UnusableImplementation when it cannot be loaded."""
@@ -158,7 +163,8 @@ class Engine:
     def judge(self, case: Case, specs: Sequence[str], *, pairs: int = 1, sure: bool = True) -> list[Verdict]:
         """One verdict for each implementation, in order (`pairs` and `sure` are `Judge.judge`'s).
 
-        Raises HarnessError when the case itself cannot be made."""
+        Raises CaseError for a case that says something impossible, HarnessError when a fresh process cannot make it.
+        """
         verdicts: list[Verdict] = []
         if self.journal is not None:
             self.journal.begin(case, tuple(specs), self.device)
@@ -172,7 +178,9 @@ class Engine:
         """Compile one variant."""
         if self.journal is not None:
             self.journal.begin(build, (spec,), self.device)
-        child = self._send(protocol.JudgeBuild(build, spec), self.limits.start)
+        child = self._send(protocol.JudgeBuild(build, spec)) or self._send(protocol.JudgeBuild(build, spec))
+        if child is None:
+            raise HarnessError("two processes died before they were asked anything")
         reply = self._receive(child, self.limits.build)
         if self.journal is not None:
             self.journal.end()
@@ -182,13 +190,25 @@ class Engine:
         return Verdict("build_crash" if died else "build_timeout", f"the compiler {evidence.error}", evidence)
 
     def _judge_some(self, case: Case, specs: tuple[str, ...], pairs: int, sure: bool) -> list[Verdict]:
-        """Judge until the child is lost: at least one verdict."""
+        """Judge until the child is lost. Nothing when a used process failed before an implementation ran: try again."""
         start = time.perf_counter()
-        child = self._send(protocol.JudgeCase(case, specs, pairs, sure), self.limits.start)
-        reply = self._receive(child, self.limits.start)
-        if not isinstance(reply, Prepared):
-            _, evidence = self._bury(child, reply)
-            raise HarnessError(f"the case could not be made: the process {evidence.error}\n{evidence.log}")
+        used = bool(self.history)
+        child = self._send(protocol.JudgeCase(case, specs, pairs, sure))
+        reply = self._receive(child, self.limits.start) if child is not None else None
+        if isinstance(reply, Unfit):
+            if reply.retry and used:
+                self.fresh()
+                return []
+            if reply.retry:
+                return [skip(f"cannot be made here: {reply.reason}")] * len(specs)
+            raise CaseError(f"the case cannot be made: {reply.reason}")
+        if child is None or not isinstance(reply, Prepared):
+            evidence = self._bury(child, reply)[1] if child is not None else Evidence(error="died")
+            if not used:
+                raise HarnessError(f"the case could not be made: the process {evidence.error}\n{evidence.log}")
+            # What ran before has done it: a heap that was corrupted, a timer that went off.
+            self.warnings.append(f"a process {evidence.error} between two cases; the one before may be to blame")
+            return []
         verdicts: list[Verdict] = []
         inside: dict[str, float] = {}
         for spec in specs:
@@ -214,28 +234,29 @@ class Engine:
         return verdicts
 
     def _ask(self, request: Request, limit: float) -> Reply:
-        child = self._send(request, limit)
+        child = self._send(request) or self._send(request)
+        if child is None:
+            raise HarnessError("two processes died before they were asked anything")
         reply = self._receive(child, limit)
         if reply is None or isinstance(reply, str):
             _, evidence = self._bury(child, reply)
             raise HarnessError(f"a child process {evidence.error}\n{evidence.log}")
         return reply
 
-    def _send(self, request: Request, limit: float) -> _Child:
+    def _send(self, request: Request) -> _Child | None:
+        """Ask the child something. None when it turns out to be dead; the next call starts another."""
         child = self._child
         if child is None:
             child = self._child = self._spare or _Child(self.device, self._environment)
             self._spare = None
-            self.history = []
+            self.history.clear()
         if self.deaths and self._spare is None:
             self._spare = _Child(self.device, self._environment)
         try:
             child.requests.send_bytes(protocol.encode(request))
         except OSError:
-            _, evidence = self._bury(child, None)
-            raise HarnessError(
-                f"a child process {evidence.error} before it was asked anything\n{evidence.log}"
-            ) from None
+            self._bury(child, None)
+            return None
         return child
 
     def _receive(self, child: _Child, limit: float) -> Reply | str | None:

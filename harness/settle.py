@@ -27,7 +27,7 @@ COSTLY_RECOGNISE_CALLS = 6
 NEIGHBOURS = 60
 REDUCE_CALLS = 400
 COSTLY_CALLS = 60
-REDUCE_SECONDS = 90.0
+REDUCE_SECONDS = 60.0
 
 
 FROM_MEMORY = frozenset({"unwritten_output", "depends_on_poison", "wrote_outside", "changed_input"})

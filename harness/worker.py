@@ -16,11 +16,14 @@ from collections.abc import Iterator
 from functools import cache
 from multiprocessing.connection import Connection
 
+import torch
+
 from harness import environment, implementations, operators, protocol
-from harness.case import CaseError
+from harness.attempt import DeviceBroken
+from harness.case import Case, CaseError
 from harness.implementations import Implementation, UnknownImplementation
-from harness.judge import DeviceBroken, Judge, judge_build
-from harness.protocol import Builds, Environment, Failed, Inspected, Judged, Prepared, Reply, Request, Unusable
+from harness.judge import Judge, judge_build
+from harness.protocol import Builds, Environment, Failed, Inspected, Judged, Prepared, Reply, Request, Unfit, Unusable
 
 PR_SET_PDEATHSIG = 1
 
@@ -56,20 +59,40 @@ def _answer(request: Request, device: str) -> Iterator[Reply]:
         case protocol.Inspect():
             yield _inspect(request)
         case protocol.JudgeCase(case, specs, pairs, sure):
-            judge = Judge(case, device)
-            loaded = [load(case.operator, spec) for spec in specs]
-            yield Prepared()
-            for implementation in loaded:
-                try:
-                    yield Judged(judge.judge(implementation, pairs=pairs, sure=sure), dict(judge.timing))
-                except DeviceBroken as broken:
-                    yield Judged(broken.verdict, dict(judge.timing), broken=True)
+            yield from _judge(case, [load(case.operator, spec) for spec in specs], device, pairs, sure)
         case protocol.JudgeBuild(build, spec):
             yield Judged(judge_build(build, load(build.operator, spec)))
         case protocol.ListBuilds(operator, spec, params):
             yield Builds(tuple(load(operator, spec).builds(params)))
         case protocol.DescribeEnvironment():
             yield Environment(environment.describe(request.device))
+
+
+def _judge(case: Case, loaded: list[Implementation], device: str, pairs: int, sure: bool) -> Iterator[Reply]:
+    try:
+        judge = Judge(case, device)
+    except torch.OutOfMemoryError as error:
+        yield Unfit(str(error).partition("\n")[0], retry=True)
+        return
+    except (CaseError, KeyError, ValueError, TypeError, RuntimeError) as error:
+        yield Unfit(
+            f"{type(error).__name__}: {error}".partition("\n")[0],
+            retry=device == "cuda" and isinstance(error, RuntimeError),
+        )
+        return
+    yield Prepared()
+    for implementation in loaded:
+        try:
+            verdict = judge.judge(implementation, pairs=pairs, sure=sure)
+        except DeviceBroken as broken:
+            yield Judged(broken.verdict, dict(judge.timing), broken=True)
+            return
+        yield Judged(verdict, dict(judge.timing))
+        if verdict.failed:
+            spent = judge.timing
+            judge = Judge(case, device)  # whatever was overwritten must not speak against the next one
+            for what, seconds in spent.items():
+                judge.timing[what] += seconds
 
 
 @cache
@@ -81,6 +104,7 @@ def _inspect(request: protocol.Inspect) -> Reply:
     try:
         implementation = load(request.operator, request.spec)
         operators.get(request.operator).semantics(implementation.semantics)
+        cannot_run = implementation.unavailable(request.device)
     except (UnknownImplementation, CaseError, ValueError) as error:
         return Unusable(str(error), unknown=True)
     except Exception as error:
@@ -88,9 +112,7 @@ def _inspect(request: protocol.Inspect) -> Reply:
         return Unusable(
             f"{type(error).__name__}: {error} ({os.path.basename(where.filename)}, line {where.lineno})", unknown=False
         )
-    return Inspected(
-        implementation.name, implementation.can_build, implementation.unsupported({"device": request.device})
-    )
+    return Inspected(implementation.name, implementation.can_build, cannot_run)
 
 
 if __name__ == "__main__":

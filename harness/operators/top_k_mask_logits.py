@@ -260,12 +260,10 @@ def simpler(case: Case) -> Iterator[Case]:
     vocab = logits.shape[-1] if logits.shape else 1
     rest = {name: view for name, view in tensors.items() if name != "out"}
     for form in FORMS[: FORMS.index(params["form"])]:
-        out = (
-            {"out": View(len(case.storages), logits.dtype, logits.shape, contiguous(logits.shape))}
-            if form == "out"
-            else {}
-        )
-        yield replace(case, params={**params, "form": form}, tensors={**rest, **out}, storages=(*case.storages, 0))
+        apart = View(len(case.storages), logits.dtype, logits.shape, contiguous(logits.shape))
+        for out in (apart, logits) if form == "out" else (None,):
+            changed = rest if out is None else {**rest, "out": out}
+            yield replace(case, params={**params, "form": form}, tensors=changed, storages=(*case.storages, 0))
     if "k" in tensors:
         rest = {name: view for name, view in tensors.items() if name != "k"}
         others = {name: fill for name, fill in fills.items() if name != "k"}
@@ -275,8 +273,10 @@ def simpler(case: Case) -> Iterator[Case]:
         for k in (1, vocab, 0):
             yield replace(case, params={**params, "k": k}, tensors=rest, fills=others)
         values = fills["k"].values if "k" in fills else ()
+        if values and fills["k"].kind == "cycle" and len(values) == 1 and values != (1,):
+            yield replace(case, fills={**fills, "k": Fill("cycle", 0, (1,))})
         for simple in (Fill("cycle", 0, (1,)), Fill("cycle", 0, (1, vocab)), *(Fill("cycle", 0, (v,)) for v in values)):
-            if "k" in fills and fills["k"] != simple:
+            if "k" in fills and (fills["k"].kind != "cycle" or len(simple.values) < len(fills["k"].values)):
                 yield replace(case, fills={**fills, "k": simple})
     scalar = params.get("k")
     if isinstance(scalar, int) and not isinstance(scalar, bool):
