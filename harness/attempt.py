@@ -67,7 +67,8 @@ class Bench:
     def examine(self, call: Call, result: Any, error: BaseException | None) -> Attempt:
         """Everything about a finished call that is not a value."""
         legal = self.reason is None
-        changed = self.memory.changed(call.writes if legal and error is None else frozenset())
+        after = self.memory.snapshot()
+        changed = self.memory.changed(call.writes if legal and error is None else frozenset(), after)
         if error is not None:
             return Attempt(self._raised(error, changed))
         if not legal:
@@ -75,7 +76,7 @@ class Bench:
             return Attempt(Verdict("accepted_illegal", self.reason, Evidence(error=self.reason)))
         if changed is not None:
             return Attempt(_memory_verdict(changed))
-        return self._collect(call, result)
+        return self._collect(call, result, after)
 
     def _raised(self, error: BaseException, changed: dict[str, Any] | None) -> Verdict | None:
         text = traceback.format_exception_only(error)[0].strip().partition("\n")[0]
@@ -92,8 +93,8 @@ class Bench:
             return Verdict(found.kind, f"refused the call ({text}), but {found.message}", found.evidence)
         return None
 
-    def _collect(self, call: Call, result: Any) -> Attempt:
-        """Check number, type, identity, shape, dtype and device of the outputs, then copy them.
+    def _collect(self, call: Call, result: Any, after: list[Tensor]) -> Attempt:
+        """Check number, type, identity, shape, dtype and device of the outputs, then copy them (home).
 
         What was written into a given tensor is read from the case's own memory, not from the object that came back: that
         may have been pointed elsewhere.
@@ -117,14 +118,15 @@ class Bench:
             if given is None:
                 if self.memory.holds(got):
                     return _wrong_metadata(f"{name}: the fresh output shares memory with an input")
-                outputs[name] = got.detach().clone(memory_format=torch.contiguous_format)
+                outputs[name] = got.detach().to(self.memory.home, memory_format=torch.contiguous_format, copy=True)
                 continue
             if got is not given:
                 return _wrong_metadata(f"{name}: did not return the tensor that it was given to write")
-            window = self.memory.window(self.case.tensors[_name_of(given, call, self.case)])
+            written = _name_of(given, call, self.case)
+            window = self.memory.tensors[written]
             if (got.data_ptr(), got.stride()) != (window.data_ptr(), window.stride()) and got.numel():
                 return _wrong_metadata(f"{name}: the tensor that it was given was pointed at other memory")
-            outputs[name] = window.clone(memory_format=torch.contiguous_format)
+            outputs[name] = self.memory.read(written, after)
         return Attempt(outputs=outputs)
 
 

@@ -24,11 +24,11 @@ class BuildQueue:
         self.engine = engine
         self.done = 0
         self._specs: dict[str, tuple[str, ...]] = {}
-        self._asked: set[tuple[str, str]] = set()
+        self._asked: set[tuple[str, str, str]] = set()
         self._todo: queue.SimpleQueue[tuple[str, str, Params] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._variants: dict[str, list[Build]] = defaultdict(list)
+        self._variants: dict[tuple[str, str], list[Build]] = defaultdict(list)
         self._listed = 0
         self._unlisted = 0
         self._stop = threading.Event()
@@ -42,7 +42,7 @@ class BuildQueue:
     def add(self, operator: str, params: Params) -> None:
         """Queue every variant that these parameters need and that was not queued before."""
         for spec in self._specs.get(operator, ()):
-            key = (spec, repr(sorted(params.items())))
+            key = (operator, spec, repr(sorted(params.items())))
             if key in self._asked:
                 continue
             self._asked.add(key)
@@ -64,10 +64,10 @@ class BuildQueue:
         if self.error is not None:
             raise self.error
 
-    def seen(self, spec: str) -> tuple[Build, ...]:
-        """All variants of an implementation that were listed so far, in order."""
+    def seen(self, operator: str, spec: str) -> tuple[Build, ...]:
+        """All variants of an operator's implementation that were listed so far, in order."""
         with self._lock:
-            return tuple(self._variants[spec])
+            return tuple(self._variants[operator, spec])
 
     @property
     def pending(self) -> int:
@@ -88,8 +88,8 @@ class BuildQueue:
                 operator, spec, params = task
                 builds = self.engine.builds(operator, spec, params)
                 with self._lock:
-                    builds = tuple(b for b in builds if b not in self._variants[spec])
-                    self._variants[spec] += builds
+                    builds = tuple(b for b in builds if b not in self._variants[operator, spec])
+                    self._variants[operator, spec] += builds
                     self._listed += len(builds)
                     self._unlisted -= 1
                 for build in builds:

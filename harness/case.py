@@ -15,7 +15,8 @@ import msgspec
 FORMAT = 1
 """Version of the JSON. A reader refuses any other."""
 
-MAX_STORAGE_BYTES = 1 << 40
+MAX_BYTES = 1 << 40
+"""Of all storages of a case together, and of all its tensors, each as large as it would be dense: judging copies them."""
 MAX_RANK = 8
 MAX_TENSORS = 64
 
@@ -33,7 +34,22 @@ ITEMSIZE: Mapping[str, int] = {
 }
 """Bytes an element, for every dtype that a case may name (torch's names)."""
 
-Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_STORAGE_BYTES)]
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+FILL_KINDS = (
+    "cycle",
+    "choice",
+    "spread",
+    "near",
+    "sorted",
+    "outlier",
+    "mostly_minus_inf",
+    "specials",
+    "raw",
+)
+"""The kinds that a fill may have, from the plainest to the wildest. `harness.fill` makes them."""
+
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
 Number: TypeAlias = int | float | str
 """A value in a fill: a number, or one of "nan", "inf", "-inf" (JSON has no words of its own for them)."""
 
@@ -98,6 +114,7 @@ class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """How a view's values are made. `harness.fill` gives every kind its meaning."""
 
     kind: str
+    """One of `FILL_KINDS`."""
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
     values: tuple[Number, ...] = ()
     """What `cycle` and `choice` take their values from."""
@@ -153,6 +170,9 @@ def validate(subject: Subject) -> None:
         raise CaseError(f"more than {MAX_TENSORS} tensors or storages")
     for name, view in subject.tensors.items():
         _validate_view(name, view, subject.storages)
+    dense = sum(view.numel * view.itemsize for view in subject.tensors.values())
+    if max(dense, total_bytes(subject)) > MAX_BYTES:
+        raise CaseError(f"{total_bytes(subject)} bytes of storage and {dense} of tensors; at most {MAX_BYTES}")
     for name, fill in subject.fills.items():
         if name not in subject.tensors:
             raise CaseError(f"fill {name!r} belongs to no tensor")
@@ -170,20 +190,30 @@ def _validate_view(name: str, view: View, storages: tuple[int, ...]) -> None:
         raise CaseError(f"tensor {name!r}: storage {view.storage} of {len(storages)}")
     if view.offset % view.itemsize:
         raise CaseError(f"tensor {name!r}: offset {view.offset} is no multiple of {view.itemsize} bytes")
-    if view.numel > MAX_STORAGE_BYTES:
-        raise CaseError(f"tensor {name!r}: {view.numel} elements; at most {MAX_STORAGE_BYTES}")
     if max(view.end, view.offset) > storages[view.storage]:
         raise CaseError(f"tensor {name!r}: ends at byte {view.end} of a storage of {storages[view.storage]} bytes")
 
 
 def _validate_fill(name: str, fill: Fill, view: View) -> None:
-    # The kinds themselves are checked where they are made; here only what would reach outside the view.
+    if fill.kind not in FILL_KINDS:
+        raise CaseError(f"fill {name!r}: unknown kind {fill.kind!r}; known are {', '.join(FILL_KINDS)}")
     for planted in fill.planted:
         if planted.index >= view.numel:
             raise CaseError(f"fill {name!r}: planted index {planted.index} of {view.numel} elements")
     for value in (*fill.values, *(p.value for p in fill.planted)):
         if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
             raise CaseError(f"fill {name!r}: {value!r} is no number")
+        if not fits(value, view.dtype):
+            raise CaseError(f"fill {name!r}: a value that {view.dtype} cannot hold")
+
+
+def fits(value: Number, dtype: str) -> bool:
+    """Whether a tensor can hold a value at all: integers wrap and floats round, but NaN is no integer."""
+    try:
+        float(value) if dtype in FLOATS else int(value)
+    except (OverflowError, ValueError):
+        return False
+    return True
 
 
 def total_bytes(case: Case) -> int:

@@ -1,12 +1,14 @@
 """Entries on disk: minimised failing cases, one JSON file each, in `<corpus>/<operator>/<implementation>/<slug>.json`.
 
 An entry is written to a temporary file in its own folder, flushed, and renamed: a reader sees all of it or nothing, and
-two workers that find the same bug leave one entry (the name is the signature's; the smaller case stays).
+two workers that find the same bug leave one entry (the name is the signature's; the smaller case stays). Writers look
+and replace under a lock on the folder; a file system without locks leaves a worker's larger case at worst.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import tempfile
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.case import FORMAT, Case, CaseError, Subject, total_bytes, validate
 from harness.signature import Signature
@@ -47,22 +50,45 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     note: str = ""
 
 
-def write(corpus: Path, entry: Entry, *, replace: bool = False) -> Path | None:
-    """Add an entry. Returns its path, or None when one of the same signature is there already and no larger.
+def write(corpus: Path, entry: Entry) -> Path | None:
+    """Add an entry. Returns its path, or None when the one of the same signature that is there stays.
 
-    With `replace`, an unreduced or larger entry of the same signature gives way, and an equal one is refreshed.
+    A reduced entry takes the place of an unreduced one, then the smaller case that of a larger. A fixed entry whose
+    signature fails again, in a reduced case, is open again, with the new case; an unreduced one does not touch it. A
+    note outlives all of that.
     """
     path = path_of(corpus, entry.signature)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not replace:
+    with _locked(path.parent):
         with contextlib.suppress(CaseError):
             there = read(path)
-            if (
-                there.status == "open"
-                and weight(there.subject) <= weight(entry.subject)
-                and there.reduced >= entry.reduced
-            ):
+            if not _gives_way(there, entry):
                 return None
+            entry = replace(entry, note=entry.note or there.note)
+        _put(path, entry)
+    return path
+
+
+def _gives_way(there: Entry, entry: Entry) -> bool:
+    if there.status == "fixed" or there.reduced != entry.reduced:
+        return entry.reduced
+    return weight(entry.subject) < weight(there.subject)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Alone among the writers of a folder, where its file system can lock one."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _put(path: Path, entry: Entry) -> None:
+    """Write a file whole or not at all."""
     text = msgspec.json.format(msgspec.json.encode(entry, order="sorted"), indent=2) + b"\n"
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
@@ -76,12 +102,18 @@ def write(corpus: Path, entry: Entry, *, replace: bool = False) -> Path | None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    return path
 
 
-def remove(corpus: Path, signature: Signature) -> None:
-    """Take an entry out, if it is there."""
-    path_of(corpus, signature).unlink(missing_ok=True)
+def remove(corpus: Path, signature: Signature, *, reduced: bool = False) -> None:
+    """Take an unreduced entry out, if it is there; with `reduced`, a reduced one too.
+
+    What is fixed, or has a note, is a person's and stays.
+    """
+    path = path_of(corpus, signature)
+    with contextlib.suppress(CaseError, FileNotFoundError), _locked(path.parent):
+        there = read(path)
+        if there.status == "open" and not there.note and (reduced or not there.reduced):
+            path.unlink()
 
 
 def path_of(corpus: Path, signature: Signature) -> Path:
@@ -96,11 +128,16 @@ def weight(subject: Subject) -> tuple[int, int]:
 
 
 def read(path: Path) -> Entry:
-    """Read and validate an entry; nothing of the sizes it names is allocated. Raises CaseError with one line."""
+    """Read and validate an entry; nothing of the sizes it names is allocated.
+
+    Raises CaseError with one line, which names the file.
+    """
     entry = _decode(path, Entry)
-    validate(entry.subject)
-    for case in entry.context:
-        validate(case)
+    try:
+        for subject in (entry.subject, *entry.context):
+            validate(subject)
+    except CaseError as error:
+        raise CaseError(f"{path}: {error}") from None
     return entry
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from harness.case import CaseError, Fill, Number
+from harness.case import FILL_KINDS, CaseError, Fill, Number, fits
 
 CHUNK = 1 << 24
 """Elements made at a time: bounds the scratch memory of a large fill."""
@@ -75,18 +75,35 @@ def below(random: Tensor, n: int) -> Tensor:
 
 
 def encode(values: tuple[Number, ...], dtype: torch.dtype) -> Tensor:
-    """The values as integers with the bits of `dtype`, on the CPU. Integers wrap, floats round to nearest even."""
-    if dtype.is_floating_point:
-        exact = torch.tensor([float(v) for v in values], dtype=torch.float64)
-        return exact.to(dtype).view(INT[dtype.itemsize])
+    """The values as integers with the bits of `dtype`, on the CPU. Integers wrap, floats round once, to nearest even.
+
+    Raises CaseError for a value that is none of the dtype.
+    """
+    for value in values:
+        if not fits(value, str(dtype).removeprefix("torch.")):
+            raise CaseError(f"a value that {dtype} cannot hold")
     if dtype == torch.bool:
         return torch.tensor([bool(v) for v in values], dtype=torch.uint8)
     size = dtype.itemsize * 8
-    if any(isinstance(v, str) for v in values):
-        raise CaseError(f"{values} are no values of {dtype}")
-    wrapped = [int(v) & ((1 << size) - 1) for v in values]
+    made = [_float_bits(float(v), dtype) if dtype.is_floating_point else int(v) for v in values]
+    wrapped = [v & ((1 << size) - 1) for v in made]
     signed = [v - (1 << size) if v >> (size - 1) else v for v in wrapped] if size > 8 else wrapped
     return torch.tensor(signed, dtype=INT[dtype.itemsize])
+
+
+def _float_bits(value: float, dtype: torch.dtype) -> int:
+    """The bit pattern of the value of a float dtype that is nearest; torch goes from float64 to 16 bits by way of float32."""
+    exponent_bits, mantissa_bits = FLOAT_LAYOUT[dtype]
+    sign = (math.copysign(1.0, value) < 0) << (exponent_bits + mantissa_bits)
+    inf = ((1 << exponent_bits) - 1) << mantissa_bits
+    if not math.isfinite(value):
+        return sign | inf | (math.isnan(value) << (mantissa_bits - 1))
+    # The exponent field, at least 1 (which subnormals share), and the value in units of its last place.
+    bias = (1 << (exponent_bits - 1)) - 1
+    field = max(math.frexp(value)[1] - 1 + bias, 1) if value else 1
+    units = round(math.ldexp(abs(value), mantissa_bits + bias - field))
+    # Of a normal number the units have a leading one, which adds 1 to the field; so has what rounds up to the next field.
+    return sign | min(((field - 1) << mantissa_bits) + units, inf)
 
 
 Maker = Callable[[Fill, torch.dtype, int, int, tuple[int, ...], torch.device], Tensor]
@@ -142,8 +159,10 @@ def _sorted(
     if not dtype.is_floating_point:
         return column.to(INT[dtype.itemsize])
     two = int(encode((2.0,), dtype)[0])
-    # Ordered keys −two … two; a key below 0 is the bit pattern of its absolute value with the sign bit set.
-    key = (column * (2 * two)) // columns - two if two < 1 << 32 else column - columns // 2
+    # Ordered keys −two … two; a key below 0 is the bit pattern of its absolute value with the sign bit set. They are
+    # column * 2 * two // columns − two, in a way that does not leave 64 bits.
+    whole, rest = divmod(two, columns)
+    key = 2 * column * whole + 2 * column * rest // columns - two
     sign = -(1 << (8 * dtype.itemsize - 1))
     return torch.where(key < 0, key.abs() | sign, key).to(INT[dtype.itemsize])
 
@@ -190,17 +209,11 @@ def _mostly_minus_inf(
     return torch.where(pick, _spread(fill, dtype, start, count, (), device), encode(("-inf",), dtype).to(device))
 
 
-KINDS: dict[str, Maker] = {
-    "cycle": _cycle,
-    "choice": _choice,
-    "spread": _spread,
-    "near": _near,
-    "sorted": _sorted,
-    "outlier": _outlier,
-    "mostly_minus_inf": _mostly_minus_inf,
-    "specials": _specials,
-    "raw": _raw,
-}
+_MAKERS: tuple[Maker, ...] = (
+    _cycle, _choice, _spread, _near, _sorted, _outlier, _mostly_minus_inf, _specials, _raw,
+)  # fmt: skip
+
+KINDS: dict[str, Maker] = dict(zip(FILL_KINDS, _MAKERS, strict=True))
 """Every kind, from the plainest to the wildest. `cycle` repeats its values (one value is a constant, as many values as
 elements are explicit values); `choice` draws from them."""
 
@@ -218,7 +231,8 @@ def make_bits(fill: Fill, dtype: torch.dtype, shape: tuple[int, ...], device: to
     if not parts:
         return torch.empty(0, dtype=INT[dtype.itemsize], device=device)
     result = parts[0] if len(parts) == 1 else torch.cat(parts)
-    if fill.planted:
-        where = torch.tensor([p.index % count for p in fill.planted], device=device)
-        result[where] = encode(tuple(p.value for p in fill.planted), dtype).to(device)
+    if dtype == torch.bool:
+        result &= 1  # whatever a kind makes of integers, other bytes are no bool
+    if planted := {p.index % count: p.value for p in fill.planted}:  # of two at one place, the last
+        result[torch.tensor(list(planted), device=device)] = encode(tuple(planted.values()), dtype).to(device)
     return result

@@ -36,8 +36,9 @@ from harness.strategies import SCALES
 from harness.verdict import COSTLY, Verdict
 
 REPORT_EVERY = 0.2
-SHRINK_CALLS = 400
-SHRINK_SECONDS = 20.0
+SHRINK_CALLS = 200
+SHRINK_SECONDS = 10.0
+"""What Hypothesis may spend on a failure before `harness.reduce` goes on from where it got to."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ class Campaign:
             return
         for build, spec, verdict in self.queue.drain():
             if verdict.failed:
-                self.settler.settle_build(build, spec, verdict, self.queue.seen(spec))
+                self.settler.settle_build(build, spec, verdict, self.queue.seen(build.operator, spec))
 
     def _finish_builds(self) -> None:
         """Let what is queued be compiled while there is time, or, where only builds can be checked here, all of it."""

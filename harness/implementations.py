@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import inspect
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -121,9 +122,7 @@ def load(operator: str, spec: str) -> Implementation:
     if ":" in spec:
         where, _, name = spec.rpartition(":")
         module = _load_file(Path(where)) if where.endswith(".py") else _import(where)
-        return _of_module(
-            operator, spec, f"{Path(where).stem if where.endswith('.py') else where}.{name}", module, name
-        )
+        return _of_module(operator, spec, _name(where, name), module, name)
     if spec in built_in(operator):
         package = importlib.import_module(f"impls.{operator}")
         backend = importlib.import_module(f"impls.{operator}.{spec}")
@@ -141,14 +140,31 @@ def load(operator: str, spec: str) -> Implementation:
 
 
 def spec_of(function: Callable[..., Any]) -> str:
-    """The spec by which another process finds a module-level function. Raises UnknownImplementation for any other."""
-    name = getattr(function, "__qualname__", "")
-    source = inspect.getsourcefile(inspect.unwrap(function)) if callable(function) else None
-    if not source or not name.isidentifier():
+    """The spec by which another process finds a module-level function. Raises UnknownImplementation for any other.
+
+    What a module holds under the function's name has to be this very object: a wrapper may carry another's name.
+    """
+    name = str(getattr(function, "__qualname__", ""))
+    module = sys.modules.get(str(getattr(function, "__module__", "")))
+    source = str(getattr(module, "__file__", ""))
+    if not callable(function) or not source.endswith(".py") or getattr(module, name, None) is not function:
         raise UnknownImplementation(
             f"{function!r} is not a function at the top level of a file, so no other process can find it"
         )
     return f"{source}:{name}"
+
+
+def _name(where: str, function: str) -> str:
+    """What a user's function is called: the same however its file is spelled, another for any other file.
+
+    A file that could be imported from here is called as its module, any other by its path from here.
+    """
+    if not where.endswith(".py"):
+        return f"{where}.{function}"
+    path = Path(os.path.relpath(Path(where).resolve())).with_suffix("")
+    if all(part.isidentifier() for part in path.parts):
+        return ".".join([*path.parts, function])
+    return f"{path.as_posix()}.py:{function}"
 
 
 def _with_backend(function: Callable[..., Any], backend: str) -> Callable[..., Any]:

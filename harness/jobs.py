@@ -5,14 +5,16 @@ The parent of the workers only reads their events, one JSON object a line, and a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -49,14 +51,15 @@ def run(config: Config, jobs: int, emit: Emit) -> None:
         # A ctrl-C reaches the workers too (same process group): let them keep what they have, then make sure.
         for worker in workers:
             try:
-                worker.wait(timeout=20)
+                worker.process.wait(timeout=20)
             except subprocess.TimeoutExpired:
-                worker.kill()
+                worker.process.kill()
     for worker in workers:
-        if worker.returncode == USAGE:
-            raise UnusableImplementation(_last_words(worker))
-        if worker.returncode not in (0, -2):
-            raise HarnessError(f"a worker ended with status {worker.returncode}: {_last_words(worker)}")
+        status = worker.process.returncode
+        if status == USAGE:
+            raise UnusableImplementation(worker.last_words())
+        if status not in (0, -2):
+            raise HarnessError(f"a worker ended with status {status}: {worker.last_words()}")
 
 
 def _take(i: int, event: Event, latest: dict[int, Event], emit: Emit) -> None:
@@ -99,37 +102,44 @@ def _share(config: Config, i: int, jobs: int) -> Config:
     )
 
 
-def _start(config: Config) -> subprocess.Popen[str]:
+class _Worker(NamedTuple):
+    process: subprocess.Popen[str]
+    errors: IO[bytes]
+    """What it says on stderr: a file, since a pipe that nobody reads would stop it when full."""
+
+    def last_words(self) -> str:
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+def _start(config: Config) -> _Worker:
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    worker = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "harness.jobs"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors,
         text=True,
         env=environment,
     )
-    assert worker.stdin is not None
-    worker.stdin.write(msgspec.json.encode(config).decode())
-    worker.stdin.close()
-    return worker
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # one that is gone already has its status to say
+        stdin.write(msgspec.json.encode(config, enc_hook=str).decode())
+    return _Worker(process, errors)
 
 
-def _read(i: int, worker: subprocess.Popen[str], lines: queue.SimpleQueue[tuple[int, str | None]]) -> None:
-    assert worker.stdout is not None
-    for line in worker.stdout:
+def _read(i: int, worker: _Worker, lines: queue.SimpleQueue[tuple[int, str | None]]) -> None:
+    assert worker.process.stdout is not None
+    for line in worker.process.stdout:
         lines.put((i, line))
     lines.put((i, None))
 
 
-def _last_words(worker: subprocess.Popen[str]) -> str:
-    assert worker.stderr is not None
-    return (worker.stderr.read().strip().splitlines() or ["it said nothing"])[-1]
-
-
 def main() -> int:
     """A worker: its configuration on standard input, its events on standard output."""
-    config = msgspec.json.decode(sys.stdin.buffer.read(), type=Config)
+    config = msgspec.json.decode(sys.stdin.buffer.read(), type=Config, dec_hook=lambda kind, text: kind(text))
     try:
         Campaign(config, lambda event: print(json.dumps(event), flush=True)).run()
     except UnusableImplementation as error:

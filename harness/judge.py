@@ -85,11 +85,8 @@ class Judge:
         self.operator = operators.get(case.operator)
         with self._clock("data"):
             self.memory = Memory(case, device)
-            tensors = self.memory.views()
-            self.call = self.operator.bind(case, tensors)
-            # The oracle's own inputs, which no kernel is given.
-            copies = {name: self.memory.copy(name) for name in case.fills}
-            self._pure = self.operator.bind(case, {**tensors, **copies})
+            self.call = self.operator.bind(case, self.memory.tensors)
+            self._pure = self.operator.bind(case, {**self.memory.tensors, **self.memory.inputs()})
         with self._clock("oracle"):
             self.reason = self.operator.contract(self.call)
         self._references: dict[Any, tuple[Reference, int]] = {}

@@ -1,6 +1,6 @@
 """Messages without what changes from run to run: the text by which two failures are recognised as one.
 
-Numbers, addresses, paths, line numbers, quoted and mangled names go; words and types stay.
+Numbers, sizes, addresses, paths, line numbers and mangled names go; words, types and quoted identifiers stay.
 """
 
 from __future__ import annotations
@@ -16,12 +16,21 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"\bsm_\d+[af]?\b|\bcompute_\d+[af]?\b", "ARCH"),
     (r"\bcuda:\d+\b", "cuda"),
     (r"\[[\d, ]*\]|\([\d, ]+\)", "SHAPE"),
+    (r"(?<![\w#])(?:\d+x)+(?=[a-z])", "SHAPEx"),  # 16x128xf16
+    (r"(?<![\w#])\d+(?:x\d+)+(?!\w)", "SHAPE"),  # 128x64
     (r"(?<![\w#])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])", "N"),
     (r"\s+", " "),
 )
 
 _ERROR_LINE = re.compile(
-    r"\b(?:catastrophic |fatal )?error\b(?:\s*[:#]|\s+\w*\d+\s*:)|^\w*(?:Error|Exception)\b", re.IGNORECASE
+    r"(?i:\berror\b(?:\s*[:#]|\s+\w*\d+\s*:)|\bfatal\s*:|\bundefined reference to\b)"
+    r"|^(?:\w+\.)*\w*(?:Error|Exception)\b"
+    r"|^(?:\w+\.)+[A-Z]\w*:"  # triton.runtime.errors.OutOfResources: ...
+)
+
+_BEFORE_THE_MESSAGE = re.compile(
+    r"^.*?\b(?:(?:catastrophic |fatal )?error\b\s*(?:#?[\w\-]*\d+[\w\-]*)?|fatal)\s*:\s*|^.*(?=undefined reference to\b)",
+    re.IGNORECASE,
 )
 
 
@@ -36,7 +45,4 @@ def first_error(log: str) -> str:
     """The first error line of a compiler's output, normalised; the first line that is not empty where none looks like one."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     line = next((line for line in lines if _ERROR_LINE.search(line)), lines[0] if lines else "no output")
-    message = re.sub(
-        r"^.*?\b(?:catastrophic |fatal )?error\b\s*(?:#?[\w\-]*\d+[\w\-]*)?\s*:\s*", "", line, flags=re.IGNORECASE
-    )
-    return normalise(message or line)
+    return normalise(_BEFORE_THE_MESSAGE.sub("", line, count=1) or line)

@@ -64,8 +64,8 @@ def reduce(
 
 def all_steps(case: Case) -> Iterator[Step]:
     """Every single step from a case, the ones that take away most first."""
+    yield from size_steps(case)  # first, since every later judgement costs what the case is large
     yield from feature_steps(case)
-    yield from size_steps(case)
     yield from fill_steps(case)
 
 

@@ -14,7 +14,8 @@ from harness.sandbox import Engine, HarnessError, Limits, UnusableImplementation
 from harness.verdict import Verdict, skip
 
 Outcome = Literal["as expected", "now passes", "fails", "cannot run", "unreadable"]
-"""now passes: an open entry, which someone should mark fixed. fails: a fixed entry does, a regression."""
+"""now passes: an open entry, which someone should mark fixed. fails: a fixed entry does, a regression. cannot run: not on
+this machine. unreadable: a file that is no entry, or whose case describes no call; nowhere."""
 
 REPEATS = 10
 """Pairs of runs given to an entry that does not fail every time."""
@@ -54,7 +55,9 @@ class Replayer:
         return self._engines[build_only]
 
     def judge(self, entry: Entry, *, repeat: int | None = None) -> Verdict:
-        """The verdict of today, or a skip that says why there is none. `repeat`: pairs of runs."""
+        """The verdict of today, or a skip that says why there is none. `repeat`: pairs of runs.
+
+        Raises CaseError for a case of which no call can be made."""
         engine = self.engine(build_only=isinstance(entry.subject, Build))
         spec = entry.implementation
         try:
@@ -69,15 +72,15 @@ class Replayer:
             pairs = repeat or (REPEATS if entry.verdict.kind == "nondeterministic" else 1)
             return engine.judge(entry.subject, [spec], pairs=pairs)[0]
         except (UnusableImplementation, HarnessError) as error:
-            return skip(str(error).partition("\n")[0])
+            return skip(_line(str(error)))
 
     def replay(self, path: Path) -> Replayed:
         """Judge one file and compare with what its status promises."""
         try:
             entry = corpus.read(path)
+            verdict = self.judge(entry)
         except CaseError as error:
             return Replayed(path, "unreadable", None, skip(str(error)))
-        verdict = self.judge(entry)
         return Replayed(path, outcome(entry, verdict), entry, verdict)
 
     def replay_all(self, paths: list[Path]) -> Iterator[Replayed]:
@@ -85,6 +88,12 @@ class Replayer:
         for path in paths:
             for file in corpus.paths(path) if path.is_dir() else [path]:
                 yield self.replay(file)
+
+
+def _line(text: str) -> str:
+    """The line of an error's text that says most: the last one of a traceback, the first of anything else."""
+    lines = text.strip().splitlines() or ["no reason given"]
+    return lines[-1 if lines[0].startswith("Traceback") else 0]
 
 
 def outcome(entry: Entry, verdict: Verdict) -> Outcome:

@@ -230,17 +230,19 @@ class Settler:
         again = self._fresh(found.spec, (), case, pairs)
         if _same(again, found.verdict):
             return case, again, ()
-        before = found.history
-        again = self._fresh(found.spec, before, found.original, pairs)
-        if not again.failed:
+        for count in (1, 2, len(found.history)):
+            before = found.history[-count:]
+            again = self._fresh(found.spec, before, found.original, pairs)
+            if again.failed:
+                break
+        else:
             note = "seen, but neither a fresh process nor one that repeats the calls before it shows it"
             self.emit({"event": "warning", "text": f"{found.bucket.kind} of {found.bucket.implementation}: {note}"})
             return case, replace(verdict, evidence=replace(verdict.evidence, used_process=True)), ()
-        kind = again.kind
         for i in range(len(before) - 1, -1, -1):
             fewer = before[:i] + before[i + 1 :]
             verdict = self._fresh(found.spec, fewer, found.original, pairs)
-            if verdict.kind == kind:
+            if fewer and verdict.kind == again.kind:
                 before, again = fewer, verdict
         return found.original, replace(again, evidence=replace(again.evidence, used_process=True)), before
 

@@ -37,14 +37,15 @@ SCALES = {
     ("cpu", "dev"): Scale(1 << 13, 12),
     ("cpu", "pr"): Scale(1 << 14, 24),
     ("cpu", "nightly"): Scale(1 << 18, 96),
-    ("cuda", "dev"): Scale(1 << 20, 512),
-    ("cuda", "pr"): Scale(1 << 21, 1024),
-    ("cuda", "nightly"): Scale(1 << 24, 8192),
+    ("cuda", "dev"): Scale(1 << 18, 256),
+    ("cuda", "pr"): Scale(1 << 19, 512),
+    ("cuda", "nightly"): Scale(1 << 22, 4096),
 }
 """By device and profile. The CPU's are small: a Triton program costs milliseconds under the interpreter."""
 
 
 _SIZE_CLASSES = st.sampled_from(("small", "small", "tiled", "tiled", "tiled", "plain", "named"))
+_PLAIN = st.integers(0, 5000)
 _SMALL = st.sampled_from((1, 2, 3, 4, 5, 6, 7, 8, 0))
 _TILES = st.sampled_from(TILES)
 _COUNTS = st.integers(1, 8)
@@ -61,7 +62,7 @@ def draw_size(draw: DrawFn, limit: int, named: Sequence[int] = ()) -> int:
             tile //= 2
         return max(0, min(limit, tile * min(count, max(1, limit // tile)) + beside))
     if kind == "plain":
-        return draw(st.integers(0, limit))
+        return min(limit, draw(_PLAIN))
     fitting = [n for n in named if n <= limit]
     if kind == "named" and fitting:
         return draw(st.sampled_from(fitting))

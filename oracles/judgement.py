@@ -50,11 +50,28 @@ class Reference:
     unique: bool = False
 
     def checksum(self) -> int:
-        """Changes when any byte of the reference does: a kernel's wild write must not be able to fake a pass."""
-        total = torch.zeros((), dtype=torch.int64)
-        for group in (self.want, self.bound, self.extra):
-            for tensor in group.values():
-                words = bits(tensor.contiguous().reshape(-1)).to(torch.int64)
-                weights = torch.arange(1, words.numel() + 1, device=words.device)
-                total = total + (words * weights).sum().cpu()
-        return int(total)
+        """A kernel's wild write must not be able to fake a pass: 64 bits over all bytes, with one wait for the device.
+
+        A sum, so that the device may add in any order, of words mixed with their places. The mixer takes different words
+        to different words: a change inside one word of 8 bytes is always seen, a larger one but for chance.
+        """
+        tensors = [tensor for group in (self.want, self.bound, self.extra) for tensor in group.values()]
+        # A tensor of one element is "contiguous" whatever its stride, and then has no view as bytes.
+        dense = [t.contiguous().as_strided((t.numel(),), (1,)) for t in tensors]
+        raw = [t.view(torch.uint8) for t in dense]
+        padding = raw[0].new_zeros(-sum(map(len, raw)) % 8)
+        words = torch.cat([*raw, padding]).view(torch.int64)
+        mixed = words + torch.arange(len(words), device=words.device) * _GOLDEN
+        for factor in _FACTORS:
+            mixed = _fold(mixed) * factor
+        return int(_fold(mixed).sum())
+
+
+# splitmix64 (S. Vigna), as signed integers.
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+_FACTORS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
+
+
+def _fold(words: Tensor) -> Tensor:
+    """The upper bits of each word over its lower ones: a product alone leaves a changed topmost bit alone."""
+    return words ^ ((words >> 30) & 0x3FFFFFFFF)

@@ -101,7 +101,7 @@ def _row_intervals(x: Tensor) -> tuple[Tensor, Tensor]:
     starts = torch.tensor([x.data_ptr()], dtype=torch.int64)
     run = size
     for n, stride in zip(x.shape, x.stride()):
-        if n > 1 and stride == 1:
+        if n > 1 and stride == 1 and run == size:
             run = n * size
             continue
         starts = (starts[:, None] + torch.arange(n, dtype=torch.int64) * (stride * size)).reshape(-1)
@@ -134,8 +134,9 @@ def reference(logits: Tensor, k: int | Tensor, semantics: Semantics) -> Referenc
     slots = per_row.clamp(0, vocab)[:, None]
     nan = x.isnan()
     if vocab:
-        # torch.sort puts NaN last in ascending order, which is the rank the contract gives it.
-        threshold = x.sort(dim=1).values.gather(1, (vocab - slots).clamp(max=vocab - 1))
+        # torch.sort puts NaN last in ascending order, which is the rank the contract gives it; but on CUDA, in rows of
+        # more than 32 elements, a NaN with its sign bit set comes first (torch 2.11): give it the positive one's bits.
+        threshold = torch.where(nan, torch.nan, x).sort(dim=1).values.gather(1, (vocab - slots).clamp(max=vocab - 1))
     else:
         threshold = x.new_zeros(batch, 1)
     above = (x > threshold) | (nan & ~threshold.isnan())

@@ -73,7 +73,7 @@ def test_every_variant_is_built_once(queue):
         (HALF, "sm_90a"),
         (SINGLE, "sm_80"),
         (SINGLE, "sm_90a"),
-    ] == [(b.params, b.arch) for b in queue.seen("a")]
+    ] == [(b.params, b.arch) for b in queue.seen("op", "a")]
 
 
 def test_two_operators_with_the_same_parameters_are_both_built(queue):
@@ -83,6 +83,7 @@ def test_two_operators_with_the_same_parameters_are_both_built(queue):
     queue.add("one", HALF)
     queue.add("two", HALF)
     assert {"one", "two"} == {build.operator for build, _, _ in finished(queue)}
+    assert [{"one"}, {"two"}] == [{b.operator for b in queue.seen(name, "cuda")} for name in ("one", "two")]
 
 
 def test_what_is_not_watched_is_not_built(queue):

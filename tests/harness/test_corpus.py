@@ -99,13 +99,51 @@ def test_a_reduced_entry_replaces_an_unreduced_one_and_never_the_other_way(tmp_p
     assert corpus.write(tmp_path, entry(SMALL, reduced=False)) is None
 
 
-def test_with_replace_an_unreduced_or_larger_entry_gives_way_but_a_smaller_one_stays(tmp_path):
-    """Of two workers, the one with the smaller case wins, whoever comes last."""
-    path = corpus.write(tmp_path, entry(LARGE))
-    corpus.write(tmp_path, entry(SMALL), replace=True)
-    assert SMALL == corpus.read(path).subject
-    corpus.write(tmp_path, entry(LARGE), replace=True)
-    assert SMALL == corpus.read(path).subject
+def test_a_reduced_entry_replaces_a_smaller_unreduced_one(tmp_path):
+    """Which was never confirmed."""
+    corpus.write(tmp_path, entry(SMALL, reduced=False))
+    assert LARGE == corpus.read(corpus.write(tmp_path, entry(LARGE))).subject
+
+
+@pytest.mark.parametrize("case", [SMALL, LARGE], ids=["smaller", "larger"])
+def test_a_fixed_entry_that_fails_again_is_open_again_with_its_note(tmp_path, case):
+    """Of whatever size its new case is: that one fails today."""
+    corpus.write(tmp_path, entry(mask_case(7, 7), status="fixed", note="by a person"))
+    path = corpus.write(tmp_path, entry(case))
+    assert entry(case, note="by a person") == corpus.read(path)
+
+
+def test_a_note_outlives_a_smaller_case(tmp_path):
+    """Unless there is a new one."""
+    corpus.write(tmp_path, entry(LARGE, note="old"))
+    assert "old" == corpus.read(corpus.write(tmp_path, entry(mask_case(7, 7)))).note
+    assert "new" == corpus.read(corpus.write(tmp_path, entry(SMALL, note="new"))).note
+
+
+REMOVED = [
+    ({"reduced": False}, True, True),
+    ({}, False, True),
+    ({"status": "fixed"}, False, False),
+    ({"note": "by a person"}, False, False),
+    ({"reduced": False, "note": "by a person"}, False, False),
+]
+
+
+@pytest.mark.parametrize(("rest", "by_default", "if_reduced"), REMOVED)
+def test_what_remove_takes(tmp_path, rest, by_default, if_reduced):
+    """Unreduced entries; reduced ones when asked; never a person's."""
+    for reduced, goes in ((False, by_default), (True, if_reduced)):
+        path = corpus.write(tmp_path, entry(**rest)) or corpus.path_of(tmp_path, entry().signature)
+        corpus.remove(tmp_path, entry().signature, reduced=reduced)
+        assert path.exists() != goes
+
+
+def test_removing_what_is_not_there_is_no_error(tmp_path):
+    """Another worker took it, or it is no entry."""
+    corpus.remove(tmp_path, entry().signature)
+    path = corpus.write(tmp_path, entry())
+    path.write_text("{")
+    corpus.remove(tmp_path, entry().signature, reduced=True)
 
 
 def test_an_unreduced_finding_does_not_overwrite_a_fixed_entry_for_good(tmp_path):
@@ -129,7 +167,7 @@ def test_an_unreadable_file_gives_way(tmp_path):
 
 
 def test_many_writers_leave_one_whole_entry(tmp_path):
-    """Of one signature, at once, with large and small cases: readers never see half of one, and no temporary file stays."""
+    """Of one signature, at once: the smallest case stays, readers never see half an entry, and no temporary file is left."""
     cases = [mask_case(n, n + 1) for n in range(1, 9)]
     path = corpus.path_of(tmp_path, entry().signature)
     corpus.write(tmp_path, entry(mask_case(20, 20)))
@@ -137,7 +175,7 @@ def test_many_writers_leave_one_whole_entry(tmp_path):
 
     def write(case):
         for _ in range(5):
-            corpus.write(tmp_path, entry(case), replace=True)
+            corpus.write(tmp_path, entry(case))
 
     def watch():
         while not done.is_set():
@@ -148,7 +186,7 @@ def test_many_writers_leave_one_whole_entry(tmp_path):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    writers = [threading.Thread(target=write, args=(case,)) for case in cases]
+    writers = [threading.Thread(target=write, args=(case,)) for case in reversed(cases)]
     for thread in writers:
         thread.start()
     for thread in writers:
@@ -157,6 +195,25 @@ def test_many_writers_leave_one_whole_entry(tmp_path):
     watcher.join()
     assert [] == problems
     assert [path.relative_to(tmp_path).as_posix()] == everything(tmp_path)
+    assert cases[0] == corpus.read(path).subject
+
+
+def test_a_writer_looks_and_replaces_alone(tmp_path, monkeypatch):
+    """The larger case of a writer that looked before the smaller one lay there does not end on top of it."""
+    looked, put = threading.Event(), corpus._put
+
+    def slowly(path, written):
+        if written.subject == LARGE:
+            looked.set()
+            small.join(0.2)
+        put(path, written)
+
+    monkeypatch.setattr(corpus, "_put", slowly)
+    small = threading.Thread(target=lambda: looked.wait(60) and corpus.write(tmp_path, entry(SMALL)))
+    small.start()
+    path = corpus.write(tmp_path, entry(LARGE))
+    small.join()
+    assert SMALL == corpus.read(path).subject
 
 
 @pytest.mark.parametrize("broken", ["replace", "fsync"])

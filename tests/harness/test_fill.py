@@ -4,6 +4,7 @@
 
 import hashlib
 import itertools
+import math
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import fill
-from harness.case import CaseError, Fill, Planted
+from harness.case import FILL_KINDS, CaseError, Fill, Planted
 from harness.fill import KINDS, below, encode, make_bits, mix, words
 from tests.harness.making import drawn
 
@@ -289,7 +290,7 @@ def test_near_values_share_all_but_three_bits(dtype):
     assert set(range(base, base + 8)) == set(made.tolist())
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float64])
 @pytest.mark.parametrize("columns", [1, 2, 7, 300])
 def test_sorted_rows_rise_and_fall(dtype, columns):
     """An even seed rises strictly from −2, an odd one is the same row backwards."""
@@ -298,6 +299,7 @@ def test_sorted_rows_rise_and_fall(dtype, columns):
     assert rising[0].tolist() == sorted(set(rising[0].tolist()))
     assert -2.0 == rising[1, 0].item()
     assert bool((rising.abs() <= 2).all())
+    assert columns < 300 or rising[0, -1].item() > 0.01
     assert rising.flip(1).tolist() == falling.tolist()
 
 
@@ -339,11 +341,23 @@ def test_planted_values_land_where_they_are_said(dtype):
     assert expected.tolist() == planted.tolist()
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_of_two_values_planted_at_one_place_the_last_stays(device):
+    """On every device, however many there are."""
+    planted = tuple(Planted(i % 7, float(i)) for i in range(700))
+    made = make_bits(Fill("cycle", 0, (), planted), torch.float32, (7,), device)
+    assert [693.0 + i for i in range(7)] == made.view(torch.float32).tolist()
+
+
 def test_encoding_is_exact():
     """IEEE bit patterns of a few values, by hand."""
     assert [0x3F800000, 0x7F800000] == encode((1.0, "inf"), torch.float32).tolist()
     assert [0x3C00, 0x7C00, 0x7C00, 0x0001] == encode((1.0, "inf", 65520.0, 2.0**-24), torch.float16).tolist()
     assert [0x3F80, 0x7F80] == encode((1.0, "inf"), torch.bfloat16).tolist()
+    assert [0x7FC00000, 0x7FC0] == [
+        *encode(("nan",), torch.float32).tolist(),
+        *encode(("nan",), torch.bfloat16).tolist(),
+    ]
     assert [-(1 << 31)] == encode((-0.0,), torch.float32).tolist()
     assert [-1, 1 << 30] == encode((-1, 1 << 30), torch.int32).tolist()
     assert [1] == encode(((1 << 32) + 1,), torch.int32).tolist()
@@ -356,6 +370,23 @@ def test_encoding_rounds_once(dtype):
     step = torch.finfo(dtype).eps
     one = int(encode((1.0,), dtype)[0])
     assert one + 1 == int(encode((1.0 + step / 2 + 2.0**-40,), dtype)[0])
+    assert one == int(encode((1.0 + step / 2,), dtype)[0])
+    assert one + 2 == int(encode((1.0 + 3 * step / 2,), dtype)[0])
+
+
+@drawn(300)
+@given(
+    st.lists(st.floats(width=32) | st.floats(), min_size=1, max_size=20).filter(lambda v: not any(map(math.isnan, v)))
+)
+def test_encoding_is_that_of_torch_where_torch_rounds_once(values):
+    """To float32 and float64 any value, to 16 bits those of float32: subnormals, overflow, both zeros."""
+    exact = torch.tensor(values, dtype=torch.float64)
+    numbers = tuple(values)
+    short = tuple(exact.float().double().tolist())
+    for dtype in (torch.float32, torch.float64):
+        assert encode(numbers, dtype).tolist() == exact.to(dtype).view(fill.INT[dtype.itemsize]).tolist()
+    for dtype in (torch.float16, torch.bfloat16):
+        assert encode(short, dtype).tolist() == exact.float().to(dtype).view(torch.int16).tolist()
 
 
 def test_an_empty_fill_is_empty():
@@ -371,20 +402,31 @@ def test_an_unknown_kind_is_a_clear_error():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_on_integers_works_or_is_a_clear_error(kind):
-    """A case written by hand may ask for any kind on any tensor: bits, or CaseError, but no other exception."""
+def test_every_kind_on_integers_works(kind):
+    """A case written by hand may ask for any kind on any tensor; a bool is 0 or 1."""
     for dtype in (torch.int32, torch.uint8, torch.bool):
-        try:
-            made = make_bits(Fill(kind, 3), dtype, (4, 4), "cpu")
-        except CaseError:
-            continue
+        made = make_bits(Fill(kind, 3), dtype, (4, 4), "cpu")
         if dtype == torch.bool:
             assert {0, 1} >= set(made.tolist())
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", 10**400], ids=["nan", "inf", "huge"])
-def test_a_value_that_the_dtype_cannot_hold_is_a_clear_error(value):
-    """NaN in an integer tensor, or an integer beyond every float: CaseError, as for everything a file can say."""
-    dtype = torch.float32 if isinstance(value, int) else torch.int64
-    with pytest.raises(CaseError):
+def test_the_kinds_are_those_that_a_case_may_name():
+    """In one order, each by the maker of its name."""
+    assert {kind: f"_{kind}" for kind in FILL_KINDS} == {kind: maker.__name__ for kind, maker in KINDS.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+@pytest.mark.parametrize("value", ["nan", "inf", math.nan, math.inf])
+def test_what_is_no_integer_is_a_clear_error(value, dtype):
+    """CaseError, as for everything that a file can say."""
+    with pytest.raises(CaseError, match="cannot hold"):
         make_bits(Fill("cycle", 0, (value,)), dtype, (2,), "cpu")
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float64])
+def test_an_integer_beyond_every_float_is_a_clear_error(dtype):
+    """With more digits than Python would print, too; an integer tensor takes its lowest bits."""
+    for value in (10**400, -(10**400), 10**5000):
+        with pytest.raises(CaseError, match="cannot hold"):
+            make_bits(Fill("cycle", 0, (value,)), dtype, (2,), "cpu")
+    assert [0] == make_bits(Fill("cycle", 0, (10**5000,)), torch.int64, (1,), "cpu").tolist()

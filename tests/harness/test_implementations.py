@@ -39,9 +39,8 @@ def mine(tmp_path):
 
 
 def test_a_file_says_all_about_its_function(mine):
-    """Name, in-place spelling, semantics, parameters, builds."""
+    """In-place spelling, semantics, parameters, builds."""
     found = load(NAME, f"{mine}:mask")
-    assert "mine.mask" == found.name
     assert "beside" == found.function(None, 1)
     assert "in place" == found.in_place(None, 1)
     assert {"ties": "exactly_k"} == found.semantics
@@ -49,6 +48,26 @@ def test_a_file_says_all_about_its_function(mine):
     assert frozenset({"logits", "k", "out"}) == found.parameters
     assert ["no", None] == [found.unsupported({"dtype": d}) for d in ("float16", "float32")]
     assert [("sm_80", 17), ("sm_80", 20)] == [(b.arch, b.params["std"]) for b in found.builds({"dtype": "float32"})]
+
+
+def test_a_function_is_called_by_where_its_file_lies(mine, monkeypatch):
+    """As from an import where one would find it, else by its path; the same however the file is spelled."""
+    below = mine.parent / "some" / "kernels"
+    below.mkdir(parents=True)
+    for path in (below / "mine.py", below / "mine-2.py", below.parent / "kernels.mine.py"):
+        path.write_text("def mask(logits, k): ...\n")
+    monkeypatch.chdir(below.parent)
+    names = {
+        "kernels/mine.py:mask": "kernels.mine.mask",
+        "./kernels/../kernels/mine.py:mask": "kernels.mine.mask",
+        f"{below}/mine.py:mask": "kernels.mine.mask",
+        "kernels/mine-2.py:mask": "kernels/mine-2.py:mask",
+        "kernels.mine.py:mask": "kernels.mine.py:mask",
+        "../mine.py:mask": "../mine.py:mask",
+        f"{mine}:mask": "../mine.py:mask",
+        "tests.harness.making:right": "tests.harness.making.right",
+    }
+    assert names == {spec: load(NAME, spec).name for spec in names}
 
 
 def test_a_bare_function_is_enough():
@@ -153,6 +172,22 @@ def test_what_no_other_process_could_find_is_a_clear_error(function):
 def right(logits, k, *, out=None):
     """A wrapper that looks like what it wraps."""
     return making.right(logits, k, out=out) * 2
+
+
+@making.checked
+def decorated(logits, k, *, out=None):
+    """What the module holds under this name is the decorator's closure."""
+
+
+named = functools.wraps(decorated)(lambda logits, k, *, out=None: None)
+named.__module__, named.__qualname__ = __name__, "named"
+
+
+def test_what_the_module_holds_is_found_whatever_made_it():
+    """A decorated function that says the name it is kept under; one that says another is refused."""
+    assert f"{__file__}:named" == spec_of(named)
+    with pytest.raises(UnknownImplementation, match="top level"):
+        spec_of(decorated)
 
 
 def test_a_wrapper_is_not_taken_for_what_it_wraps():

@@ -106,6 +106,33 @@ def test_a_finding_that_another_worker_made_smaller_meanwhile_stays_small(tmp_pa
     assert SMALL == corpus.read(corpus.path_of(tmp_path, entry().signature)).subject
 
 
+def test_what_another_worker_found_first_is_not_new(tmp_path):
+    """Though this one never refreshed in between."""
+    ledger = Ledger(tmp_path)
+    corpus.write(tmp_path, entry(LARGE))
+    assert not ledger.add(entry(SMALL))
+    assert [] == ledger.new
+
+
+def test_a_fixed_bug_that_is_back_is_new(tmp_path):
+    """And open again."""
+    corpus.write(tmp_path, entry(status="fixed", note="by a person"))
+    assert Ledger(tmp_path).add(entry())
+    assert entry(note="by a person") == corpus.read(corpus.path_of(tmp_path, entry().signature))
+
+
+def test_a_finding_can_be_withdrawn(tmp_path):
+    """Its file goes, its bucket is the other's."""
+    other = entry(HALF)
+    ledger = Ledger(tmp_path)
+    ledger.add(entry())
+    ledger.add(other)
+    ledger.withdraw(entry().signature, other.signature)
+    assert [other.signature] == ledger.new
+    assert other.signature == ledger.owner[where(SMALL)]
+    assert [corpus.path_of(tmp_path, other.signature)] == corpus.paths(tmp_path)
+
+
 def test_two_implementations_do_not_share_what_is_known(tmp_path):
     """The same failure of another implementation is news."""
     corpus.write(tmp_path, entry())

@@ -81,6 +81,15 @@ LOGS = {
         "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 262144, Hardware limit: 232448.\n",
         "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: N, Hardware limit: N.",
     ),
+    "nvlink": (
+        "nvlink error   : Undefined reference to '_Z6helperi' in '/tmp/tmpxft_0001.o'\n",
+        "Undefined reference to 'SYMBOL' in 'FILE'",
+    ),
+    "a Python traceback": (
+        'Traceback (most recent call last):\n  File "/home/me/k.py", line 12, in build\n    x = errors[3]\n'
+        "my.own.BuildError: no such thing\n",
+        "my.own.BuildError: no such thing",
+    ),
     "a silent tool": ("", "no output"),
     "no error line": ("\n  killed by the system\nbye\n", "killed by the system"),
 }
@@ -139,6 +148,8 @@ DIFFERENT = [
     ("unsupported f16", "unsupported bf16"),
     ("TypeError: no", "ValueError: no"),
     ("__half2", "__half"),
+    ("tensor<16x128xf16>", "tensor<16x128xbf16>"),
+    ("2x faster", "2 x faster"),
 ]
 
 

@@ -62,6 +62,16 @@ def test_swapped_elements_change_the_checksum():
     assert before != made.checksum()
 
 
+@pytest.mark.parametrize("places", [(0, 1), (1, 2), (2, 5), (1, 2, 3, 4), range(6), (3,)])
+@pytest.mark.parametrize("values", [[1.0] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [0.0] * 6, [-torch.inf, 1.0] * 3])
+def test_changed_signs_change_the_checksum(places, values):
+    """However many: the topmost bits of several words do not cancel."""
+    made = reference(want={"out": torch.tensor(values, dtype=torch.float64)})
+    before = made.checksum()
+    made.want["out"][list(places)] *= -1
+    assert before != made.checksum()
+
+
 def test_a_poisoned_reference_changes_the_checksum():
     """What a wild memset leaves."""
     for byte in (0x00, 0x7B, 0xFB, 0xFF):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import corpus
@@ -28,8 +28,8 @@ class Hunt:
     events: list[Event]
 
 
-def hunt(operator: str, spec: str, *, seed: int, cases: int, folder: Path, device: str = "cpu") -> Hunt:
-    """Fuzz one implementation for a number of cases, into an empty corpus."""
+def hunt(operator: str, spec: str, *, seed: int, cases: int, folder: Path, after: int, device: str = "cpu") -> Hunt:
+    """Fuzz one implementation into an empty corpus until it fails, for `cases` cases at most, and for `after` more."""
     start = time.monotonic()
     events: list[Event] = []
     first: list[tuple[int, float]] = []
@@ -38,6 +38,7 @@ def hunt(operator: str, spec: str, *, seed: int, cases: int, folder: Path, devic
         events.append(event)
         if event["event"] == "finding" and not first:
             first.append((campaign.cases, time.monotonic() - start))
+            campaign.config = replace(config, cases=min(cases, campaign.cases + after))
 
     config = Config(
         (operator,), {operator: (spec,)}, device, seconds=None, cases=cases, seed=seed, corpus=folder, builds=False,
