@@ -158,13 +158,13 @@ class Campaign:
             if isinstance(record.subject, Case) and ours and record.device == self.config.device:
                 self.emit({"event": "resumed", "journal": path.name, "case": _json(record.subject)})
                 self._hunt = None
+                journal.discard(path)  # before judging: our own journal names the case from here on
                 try:
                     with contextlib.suppress(_Settled):
                         self._check(record.subject, tuple(ours))
                 except CaseError as error:
                     self.emit({"event": "warning", "text": f"{path.name}: {error}"})
                 self._settle()
-                journal.discard(path)
 
     def _turn(self, operator: Operator, turn_seed: int) -> None:
         self._hunt = None

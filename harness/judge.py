@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,7 @@ class Judge:
         with self._clock("oracle"):
             self.reason = self.operator.contract(self.call)
         self._references: dict[Any, tuple[Reference, int]] = {}
+        self._announce: Callable[[], None] = lambda: None
 
     @contextlib.contextmanager
     def _clock(self, what: str) -> Iterator[None]:
@@ -97,13 +98,22 @@ class Judge:
         yield
         self.timing[what] += time.perf_counter() - start
 
-    def judge(self, implementation: Implementation, *, pairs: int = 1, sure: bool = True) -> Verdict:
+    def judge(
+        self,
+        implementation: Implementation,
+        *,
+        pairs: int = 1,
+        sure: bool = True,
+        announce: Callable[[], None] = lambda: None,
+    ) -> Verdict:
         """Judge one implementation; `pairs` is how often it runs under each poison even if nothing is wrong.
 
         Not `sure` is for shrinking: a failure gets its name from two pairs, since the kind that is looked for is known.
+        `announce` is called before each call of the kernel.
 
         Raises DeviceBroken when the device is lost, ValueError for an implementation that declares unknown semantics.
         """
+        self._announce = announce
         why = implementation.unsupported(self.operator.build_params(self.case)) or self._cannot_take(implementation)
         if why is not None:
             return skip(why)
@@ -163,6 +173,7 @@ class Judge:
         with self._clock("data"):
             self.memory.reset(poison)
             call = bench.call()
+        self._announce()
         with self._clock("kernel"):
             result, error = bench.run(call, function, poison)
         with self._clock("compare"):

@@ -17,7 +17,7 @@ class Inspect(msgspec.Struct, tag="inspect"):
 
 
 class JudgeCase(msgspec.Struct, tag="case"):
-    """Judge a case on several implementations. Answered by Prepared, then one Judged for each, in order."""
+    """Judge a case on several implementations. Answered by Prepared, then for each, in order, some Calling and one Judged."""
 
     case: Case
     specs: tuple[str, ...]
@@ -72,6 +72,10 @@ class Unfit(msgspec.Struct, tag="unfit"):
     """A process that has judged nothing may fare better: memory can have leaked."""
 
 
+class Calling(msgspec.Struct, tag="calling"):
+    """The implementation is about to be called, once: the clock of that call starts."""
+
+
 class Judged(msgspec.Struct, tag="judged"):
     verdict: Verdict
     timing: dict[str, float] = {}
@@ -95,7 +99,7 @@ class Failed(msgspec.Struct, tag="failed"):
 
 
 Request = Inspect | JudgeCase | JudgeBuild | ListBuilds | DescribeEnvironment
-Reply = Inspected | Unusable | Unfit | Prepared | Judged | Builds | Environment | Failed
+Reply = Inspected | Unusable | Unfit | Prepared | Calling | Judged | Builds | Environment | Failed
 
 encode = msgspec.msgpack.encode
 decode_request = msgspec.msgpack.Decoder(Request).decode

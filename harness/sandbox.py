@@ -19,17 +19,34 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import IO, Any
 
 from harness import protocol
 from harness.case import Build, Case, CaseError, Params
 from harness.journal import Journal
 from harness.normalise import normalise
-from harness.protocol import Builds, Environment, Failed, Inspected, Judged, Prepared, Reply, Request, Unfit, Unusable
+from harness.protocol import (
+    Builds,
+    Calling,
+    Environment,
+    Failed,
+    Inspected,
+    Judged,
+    Prepared,
+    Reply,
+    Request,
+    Unfit,
+    Unusable,
+)
 from harness.verdict import MAX_LOG, Evidence, Verdict, skip
 
 HISTORY = 17
 """Cases that are remembered: the last one, and the sixteen that may have led to it."""
+
+
+PATIENCE = 5
+"""How many times its limit a call may take by the clock while it uses no processor time."""
 
 
 class HarnessError(RuntimeError):
@@ -42,7 +59,8 @@ class UnusableImplementation(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds until a child counts as hung. A first call on a GPU may compile, and gets `first_call` more."""
+    """Seconds until a child counts as hung: `run` for one call. A first call on a GPU may compile, and gets `first_call`
+    more."""
 
     run: float = 20.0
     first_call: float = 60.0
@@ -70,6 +88,14 @@ class _Child:
         os.close(child_write)
         self.requests = Connection(parent_write, readable=False)
         self.replies = Connection(parent_read, writable=False)
+
+    def cpu_seconds(self) -> float:
+        """Processor time it has used; 0 where the system does not say."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def tail(self) -> str:
         """The end of what the process printed."""
@@ -214,9 +240,8 @@ class Engine:
         for spec in specs:
             variant = (spec, _variant(case))
             may_compile = self.device != "cpu" and variant not in self._compiled
-            limit = self.limits.run * pairs + (self.limits.first_call if may_compile else 0)
             self._compiled.add(variant)
-            reply = self._receive(child, limit)
+            reply = self._await_verdict(child, self.limits.first_call if may_compile else 0)
             if not isinstance(reply, Judged):
                 died, evidence = self._bury(child, reply)
                 verdicts.append(Verdict("process_died" if died else "hang", f"the process {evidence.error}", evidence))
@@ -232,6 +257,14 @@ class Engine:
             self.timing[what] += seconds
         self.timing["piping"] += max(0.0, time.perf_counter() - start - sum(inside.values()))
         return verdicts
+
+    def _await_verdict(self, child: _Child, extra: float) -> Reply | str | None:
+        """The next reply that is not Calling; every call has its own time, the first one `extra` seconds more."""
+        reply = self._receive(child, self.limits.run)
+        while isinstance(reply, Calling):
+            reply = self._receive(child, self.limits.run + extra)
+            extra = 0
+        return reply
 
     def _ask(self, request: Request, limit: float) -> Reply:
         child = self._send(request) or self._send(request)
@@ -262,7 +295,7 @@ class Engine:
     def _receive(self, child: _Child, limit: float) -> Reply | str | None:
         """A reply; None when the child is dead, "late" when it says nothing in time."""
         try:
-            if not child.replies.poll(limit):
+            if not self._in_time(child, limit):
                 return "late"
             reply = protocol.decode_reply(child.replies.recv_bytes())
         except (EOFError, OSError):
@@ -270,6 +303,18 @@ class Engine:
         if isinstance(reply, Failed):
             raise HarnessError(reply.text)
         return reply
+
+    def _in_time(self, child: _Child, limit: float) -> bool:
+        """Wait for a reply. On the CPU the limit is of the child's own CPU time: a busy machine is no hang (a child that
+        sleeps gets `PATIENCE` times the limit)."""
+        start, used = time.monotonic(), child.cpu_seconds()
+        while not child.replies.poll(limit if self.device != "cpu" else limit / 4):
+            waited = time.monotonic() - start
+            if waited >= limit and (self.device != "cpu" or child.cpu_seconds() - used >= limit):
+                return False
+            if waited >= limit * PATIENCE:
+                return False
+        return True
 
     def _bury(self, child: _Child, reply: Any) -> tuple[bool, Evidence]:
         """Take a lost child away. Returns whether it died of itself, and what speaks for that."""

@@ -54,10 +54,15 @@ def speaks(verdict: Verdict) -> bool:
     return bool(verdict.evidence.error) and verdict.kind != "process_died"
 
 
+NEEDS_HISTORY = ("needs other calls before it",)
+
+
 def signature(subject: Subject, implementation: str, verdict: Verdict) -> Signature:
-    """The signature of a failure whose case is minimal."""
+    """The signature of a failure whose case is minimal (one that needs a history has no minimal case)."""
     error = verdict.evidence.error
     traits = () if speaks(verdict) or isinstance(subject, Build) else features.traits(subject)
+    if verdict.evidence.used_process:
+        traits = NEEDS_HISTORY
     return Signature(subject.operator, implementation, verdict.kind, error, traits)
 
 

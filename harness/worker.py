@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cache
 from multiprocessing.connection import Connection
 
@@ -20,10 +20,22 @@ import torch
 
 from harness import environment, implementations, operators, protocol
 from harness.attempt import DeviceBroken
-from harness.case import Case, CaseError
+from harness.case import CaseError
 from harness.implementations import Implementation, UnknownImplementation
 from harness.judge import Judge, judge_build
-from harness.protocol import Builds, Environment, Failed, Inspected, Judged, Prepared, Reply, Request, Unfit, Unusable
+from harness.protocol import (
+    Builds,
+    Calling,
+    Environment,
+    Failed,
+    Inspected,
+    Judged,
+    Prepared,
+    Reply,
+    Request,
+    Unfit,
+    Unusable,
+)
 
 PR_SET_PDEATHSIG = 1
 
@@ -40,54 +52,57 @@ def main(read: int, write: int, device: str) -> None:
             request = protocol.decode_request(requests.recv_bytes())
         except (EOFError, OSError):
             return
-        for reply in answer(request, device):
+
+        def send(reply: Reply) -> None:
             replies.send_bytes(protocol.encode(reply))
-            if isinstance(reply, Judged) and reply.broken:
-                os._exit(1)  # destructors would only meet the same device error
+
+        try:
+            answer(request, device, send)
+        except Exception:
+            # An error of the harness is told, not raised: the parent decides.
+            send(Failed(traceback.format_exc()))
 
 
-def answer(request: Request, device: str) -> Iterator[Reply]:
-    """The replies to one request. An error of the harness is told, not raised: the parent decides."""
-    try:
-        yield from _answer(request, device)
-    except Exception:
-        yield Failed(traceback.format_exc())
+Send = Callable[[Reply], None]
 
 
-def _answer(request: Request, device: str) -> Iterator[Reply]:
+def answer(request: Request, device: str, send: Send) -> None:
+    """Send the replies to one request."""
     match request:
         case protocol.Inspect():
-            yield _inspect(request)
-        case protocol.JudgeCase(case, specs, pairs, sure):
-            yield from _judge(case, [load(case.operator, spec) for spec in specs], device, pairs, sure)
+            send(_inspect(request))
+        case protocol.JudgeCase():
+            _judge(request, device, send)
         case protocol.JudgeBuild(build, spec):
-            yield Judged(judge_build(build, load(build.operator, spec)))
+            send(Judged(judge_build(build, load(build.operator, spec))))
         case protocol.ListBuilds(operator, spec, params):
-            yield Builds(tuple(load(operator, spec).builds(params)))
+            send(Builds(tuple(load(operator, spec).builds(params))))
         case protocol.DescribeEnvironment():
-            yield Environment(environment.describe(request.device))
+            send(Environment(environment.describe(request.device)))
 
 
-def _judge(case: Case, loaded: list[Implementation], device: str, pairs: int, sure: bool) -> Iterator[Reply]:
+def _judge(request: protocol.JudgeCase, device: str, send: Send) -> None:
+    case = request.case
+    loaded = [load(case.operator, spec) for spec in request.specs]
     try:
         judge = Judge(case, device)
     except torch.OutOfMemoryError as error:
-        yield Unfit(str(error).partition("\n")[0], retry=True)
+        send(Unfit(str(error).partition("\n")[0], retry=True))
         return
     except (CaseError, KeyError, ValueError, TypeError, RuntimeError) as error:
-        yield Unfit(
-            f"{type(error).__name__}: {error}".partition("\n")[0],
-            retry=device == "cuda" and isinstance(error, RuntimeError),
-        )
+        retry = device == "cuda" and isinstance(error, RuntimeError)
+        send(Unfit(f"{type(error).__name__}: {error}".partition("\n")[0], retry))
         return
-    yield Prepared()
+    send(Prepared())
     for implementation in loaded:
         try:
-            verdict = judge.judge(implementation, pairs=pairs, sure=sure)
+            verdict = judge.judge(
+                implementation, pairs=request.pairs, sure=request.sure, announce=lambda: send(Calling())
+            )
         except DeviceBroken as broken:
-            yield Judged(broken.verdict, dict(judge.timing), broken=True)
-            return
-        yield Judged(verdict, dict(judge.timing))
+            send(Judged(broken.verdict, dict(judge.timing), broken=True))
+            os._exit(1)  # destructors would only meet the same device error
+        send(Judged(verdict, dict(judge.timing)))
         if verdict.failed:
             spent = judge.timing
             judge = Judge(case, device)  # whatever was overwritten must not speak against the next one

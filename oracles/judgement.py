@@ -61,17 +61,21 @@ class Reference:
         raw = [t.view(torch.uint8) for t in dense]
         padding = raw[0].new_zeros(-sum(map(len, raw)) % 8)
         words = torch.cat([*raw, padding]).view(torch.int64)
-        mixed = words + torch.arange(len(words), device=words.device) * _GOLDEN
-        for factor in _FACTORS:
-            mixed = _fold(mixed) * factor
-        return int(_fold(mixed).sum())
+        total = words.new_zeros(())
+        for i, part in enumerate(words.split(CHUNK)):
+            mixed = torch.arange(i * CHUNK, i * CHUNK + len(part), device=words.device).mul_(_GOLDEN).add_(part)
+            total += _fold(_fold(mixed).mul_(_FACTOR)).sum()
+        return int(total)
 
 
-# splitmix64 (S. Vigna), as signed integers.
+CHUNK = 1 << 18
+"""Words mixed at a time: small enough for a cache."""
+
+# Of splitmix64 (S. Vigna), as signed integers.
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
-_FACTORS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
+_FACTOR = 0xBF58476D1CE4E5B9 - (1 << 64)
 
 
 def _fold(words: Tensor) -> Tensor:
-    """The upper bits of each word over its lower ones: a product alone leaves a changed topmost bit alone."""
-    return words ^ ((words >> 30) & 0x3FFFFFFFF)
+    """The upper bits of each word over its lower ones, in place: a product alone leaves a changed topmost bit alone."""
+    return words.bitwise_xor_((words >> 30).bitwise_and_(0x3FFFFFFFF))

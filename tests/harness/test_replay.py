@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from harness import corpus, signature
 from harness.case import FORMAT
 from harness.corpus import Entry
-from harness.replay import Replayer, _line
-from harness.verdict import Verdict
+from harness.replay import Replayer, _line, outcome
+from harness.verdict import PASS, Verdict, skip
 from tests.harness import hostile
 from tests.harness.making import mask_case
 
@@ -23,27 +23,34 @@ def replayer():
         yield made
 
 
-def replayed(replayer, folder, case=CASE, kernel="good", **rest):
+def made(case=CASE, kernel="good", **rest):
     name = signature.signature(CASE, "mine", FAILED)
-    path = corpus.write(folder, Entry(FORMAT, name, case, FAILED, f"{hostile.__file__}:{kernel}", "cpu", **rest))
-    return replayer.replay(path)
+    return Entry(FORMAT, name, case, FAILED, f"{hostile.__file__}:{kernel}", "cpu", **rest)
+
+
+def replayed(replayer, folder, *args, **rest):
+    return replayer.replay(corpus.write(folder, made(*args, **rest)))
 
 
 @pytest.mark.parametrize(
-    ("kernel", "status", "expected"),
+    ("verdict", "when_open", "when_fixed"),
     [
-        ("good", "fixed", "as expected"),
-        ("good", "open", "now passes"),
-        ("segfaults", "open", "as expected"),
-        ("segfaults", "fixed", "fails"),
-        ("not_there", "open", "cannot run"),
+        (FAILED, "as expected", "fails"),
+        (Verdict("hang"), "as expected", "fails"),
+        (PASS, "now passes", "as expected"),
+        (skip("no GPU"), "cannot run", "cannot run"),
     ],
 )
-def test_what_an_entry_comes_to(replayer, tmp_path, kernel, status, expected):
-    """By its status, and what its implementation does today."""
-    found = replayed(replayer, tmp_path, kernel=kernel, status=status)
-    assert expected == found.outcome
-    assert 1 == len(found.verdict.message.splitlines()) or found.verdict.kind == "pass"
+def test_what_a_verdict_means_for_an_entry(verdict, when_open, when_fixed):
+    """By its status; another failure than the one it was found with is a failure."""
+    assert [when_open, when_fixed] == [outcome(made(status=status), verdict) for status in ("open", "fixed")]
+
+
+def test_entries_are_judged_as_their_implementations_are_today(replayer, tmp_path):
+    """One that is right by now, one that is gone."""
+    found = [replayed(replayer, tmp_path / kernel, kernel=kernel) for kernel in ("good", "not_there")]
+    assert ["now passes", "cannot run"] == [replay.outcome for replay in found]
+    assert "has no function 'not_there'" in found[-1].verdict.message
 
 
 NO_CALLS = {
@@ -64,7 +71,6 @@ def test_a_case_that_is_no_call_is_unreadable(replayer, tmp_path, name):
         assert "unreadable" == found.outcome, found.verdict.message
         assert 1 == len(found.verdict.message.splitlines())
         assert "Traceback" not in found.verdict.message
-    assert "now passes" == replayed(replayer, tmp_path / "next").outcome
 
 
 def test_an_errors_line_is_the_one_that_says_most():

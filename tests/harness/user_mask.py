@@ -79,6 +79,13 @@ def write(out, logits, keep):
     return out
 
 
+def first_of_ties(logits, k, keep):
+    """What a kernel keeps that drops ties; in rows of finite numbers, so that this bug looks the same wherever it is met."""
+    if not isinstance(k, int):
+        return keep
+    return keep & ((keep.cumsum(1) <= k) | ~logits.isfinite().all(1, keepdim=True))
+
+
 def good(logits, k, *, out=None):
     check(logits, k, out)
     return write(out, logits, kept(logits, k))
@@ -92,9 +99,7 @@ def drops_ties(logits, k, *, out=None):
     """Keeps the first of a tie only."""
     check(logits, k, out)
     keep = kept(logits, k)
-    if isinstance(k, int) and not FIXED:
-        keep &= keep.cumsum(1) <= k
-    return write(out, logits, keep)
+    return write(out, logits, keep if FIXED else first_of_ties(logits, k, keep))
 
 
 def two_bugs(logits, k, *, out=None):
@@ -305,7 +310,7 @@ def ties_then_waits(logits, k, *, out=None):
     global calls
     check(logits, k, out)
     want = kept(logits, k)
-    wrong = isinstance(k, int) and not torch.equal(want, want & (want.cumsum(1) <= k))
+    wrong = not torch.equal(want, first_of_ties(logits, k, want))
     calls += wrong
     folder = os.environ.get("WAITING_ROOM", ".")
     while wrong and calls >= 30 and not os.path.exists(f"{folder}/go"):

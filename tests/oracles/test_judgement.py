@@ -5,6 +5,7 @@
 import pytest
 import torch
 
+from oracles import judgement
 from oracles.judgement import Reference, bits
 
 
@@ -85,3 +86,11 @@ def test_an_empty_reference_has_a_checksum():
     """No elements, no error."""
     empty = torch.zeros(0, 3, dtype=torch.float64)
     assert 0 == reference(want={"out": empty}, bound={"out": empty}, extra={}).checksum()
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7])
+def test_the_size_of_a_chunk_does_not_matter(monkeypatch, chunk):
+    """A large reference is summed in parts."""
+    whole = reference().checksum()
+    monkeypatch.setattr(judgement, "CHUNK", chunk)
+    assert whole == reference().checksum()
