@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from harness import __version__, corpus, display, doctor, gpus, implementations, jobs, operators, repro
 from harness.case import CaseError
@@ -61,7 +62,9 @@ def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             return command(*args, **kwargs)
         except (UnknownImplementation, UnusableImplementation, CaseError, repro.NoScript) as error:
             raise usage(error) from None
-        except PermissionError as error:
+        except OSError as error:
+            if error.filename is None:
+                raise
             raise usage(f"{error.filename}: {error.strerror}") from None
 
     return call
@@ -244,7 +247,7 @@ def replay(paths: tuple[Path, ...], device: str) -> None:
         for found in replayer.replay_all(chosen):
             counts[found.outcome] = counts.get(found.outcome, 0) + 1
             out.print(
-                f"[{styles[found.outcome]}]{found.outcome:12}[/] {found.path} {_why(found)}",
+                f"[{styles[found.outcome]}]{found.outcome:12}[/] {escape(str(found.path))} {_why(found)}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -254,7 +257,7 @@ def replay(paths: tuple[Path, ...], device: str) -> None:
 
 def _why(found: Replayed) -> str:
     if found.outcome in ("unreadable", "cannot run"):
-        return f"[dim]({found.verdict.message})[/]"
+        return f"[dim]({escape(found.verdict.message)})[/]"
     return f"[dim]{found.verdict.kind}[/]"
 
 
@@ -281,11 +284,13 @@ def repro_command(path: Path, target: Path | None, repeat: int | None, device: s
     with Replayer(where) as replayer:
         verdict = replayer.judge(entry, repeat=repeat)
     if verdict.kind == "skip":
-        err.print(f"cannot run here: {verdict.message}", highlight=False, soft_wrap=True)
+        err.print(f"cannot run here: {escape(verdict.message)}", highlight=False, soft_wrap=True)
         sys.exit(CANNOT_RUN)
     if verdict.failed:
         rate = f" ({verdict.evidence.failed} of {verdict.evidence.runs} runs)" if verdict.evidence.runs else ""
-        out.print(f"[bold red]reproduces[/] {verdict.kind}{rate}: {verdict.message}", highlight=False, soft_wrap=True)
+        out.print(
+            f"[bold red]reproduces[/] {verdict.kind}{rate}: {escape(verdict.message)}", highlight=False, soft_wrap=True
+        )
         sys.exit(FINDINGS)
     out.print("[green]passes[/]")
 
@@ -309,9 +314,10 @@ def list_command(folder: Path) -> None:
         out.print(f"[bold]{name}[/]  {' '.join(implementations.available(name))}", highlight=False, soft_wrap=True)
     for path, entry in corpus.entries(folder):
         if isinstance(entry, CaseError):
-            out.print(f"  [red]unreadable[/] {entry}", highlight=False, soft_wrap=True)
+            out.print(f"  [red]unreadable[/] {escape(str(entry))}", highlight=False, soft_wrap=True)
         else:
-            out.print(f"  {entry.status:5} {entry.signature}  [dim]{path}[/]", highlight=False, soft_wrap=True)
+            text = f"  {entry.status:5} {escape(str(entry.signature))}  [dim]{escape(str(path))}[/]"
+            out.print(text, highlight=False, soft_wrap=True)
 
 
 @main.command(name="doctor")
@@ -321,7 +327,7 @@ def doctor_command() -> None:
     healthy = True
     for check in doctor.checks():
         mark = {"ok": "[green]ok[/]    ", "absent": "[dim]absent[/]", "broken": "[bold red]broken[/]"}[check.state]
-        out.print(f"{mark} [bold]{check.name}[/]: {check.detail}", highlight=False, soft_wrap=True)
+        out.print(f"{mark} [bold]{escape(check.name)}[/]: {escape(check.detail)}", highlight=False, soft_wrap=True)
         healthy = healthy and check.state != "broken"
     sys.exit(0 if healthy else FINDINGS)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -25,7 +26,8 @@ class Progress:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.last: Event | None = None
-        self.findings: list[Event] = []
+        self._settled: list[Event] = []
+        self._unreduced: dict[str | None, Event] = {}
         self._plain = 0.0
         self._live = Live(console=console, refresh_per_second=5, transient=True) if console.is_terminal else None
 
@@ -39,28 +41,28 @@ class Progress:
             self._live.stop()
 
     def emit(self, event: Event) -> None:
-        what = event["event"]
-        if what == "progress":
+        if event["event"] == "progress":
             self._progress(event)
-        elif what == "start":
-            self._say(
-                f"fuzzing {', '.join(event['targets'])} on {event['device']}, seed {event['seed']}, "
-                f"{event['known']} known failures"
+            return
+        if event["event"] == "finding":
+            # A failure that is not shrunk yet stands for itself until its worker says what became of it.
+            self._unreduced.pop(event.get("worker"), None)
+            (
+                self._unreduced.__setitem__(event.get("worker"), event)
+                if event["unreduced"]
+                else self._settled.append(event)
             )
-        elif what == "finding" and event["unreduced"]:
-            self._say(f"[yellow]found[/] {event['signature']}: shrinking …")
-        elif what == "finding":
-            self.findings.append(event)
-            self._say(f"[bold red]finding[/] {event['signature']}: {event['message']}\n        {event['file']}")
-        elif what == "withdrawn":
-            self.findings = [f for f in self.findings if f["signature"] != event["signature"]]
-            self._say(f"[dim]  {event['signature']} was {event['for']} all along[/]")
-        elif what == "known":
-            self._say(f"[dim]  it is {event['signature']}, showing as {event['as']}[/]")
-        elif what == "resumed":
-            self._say(f"[yellow]judging first what an interrupted campaign left under test[/] ({event['journal']})")
-        elif what == "warning":
-            self._say(f"[yellow]warning[/] {event['text']}")
+        elif event["event"] == "known":
+            self._unreduced.pop(event.get("worker"), None)
+        elif event["event"] == "withdrawn":
+            self._settled = [f for f in self._settled if f["signature"] != event["signature"]]
+        if (text := told(event)) is not None:
+            self._say(text)
+
+    @property
+    def findings(self) -> list[Event]:
+        """What is new: the findings that are settled, and the failures that an early end left as they were found."""
+        return [*self._settled, *self._unreduced.values()]
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)
@@ -71,7 +73,29 @@ class Progress:
             self._live.update(Group(targets(event), line(event)))
         elif time.monotonic() - self._plain > PLAIN_EVERY:
             self._plain = time.monotonic()
-            self._say(line(event).plain)
+            self._say(escape(line(event).plain))
+
+
+def told(event: Event) -> str | None:
+    """An event in words, with rich's markup; what others have said is escaped."""
+    e = {key: escape(str(value)) for key, value in event.items()}
+    match event["event"]:
+        case "start":
+            targets = escape(", ".join(event["targets"]))
+            return f"fuzzing {targets} on {e['device']}, seed {e['seed']}, {e['known']} known failures"
+        case "finding" if event["unreduced"]:
+            return f"[yellow]found[/] {e['signature']}: shrinking …"
+        case "finding":
+            return f"[bold red]finding[/] {e['signature']}: {e['message']}\n        {e['file']}"
+        case "withdrawn":
+            return f"[dim]  {e['signature']} was {e['for']} all along[/]"
+        case "known":
+            return f"[dim]  it is {e['signature']}, showing as {e['as']}[/]"
+        case "resumed":
+            return f"[yellow]judging first what an interrupted campaign left under test[/] ({e['journal']})"
+        case "warning":
+            return f"[yellow]warning[/] {e['text']}"
+    return None
 
 
 def line(event: Event) -> Text:
@@ -129,7 +153,7 @@ def entry(found: Entry) -> RenderableType:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in _rows(found):
-        table.add_row(name, value)
+        table.add_row(name, Text(value))
     return table
 
 

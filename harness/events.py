@@ -32,6 +32,7 @@ class TargetStats:
     cases: int = 0
     passed: int = 0
     skipped: int = 0
+    why_skipped: str = ""
     vacuous: int = 0
     failed: int = 0
     known: int = 0
@@ -44,6 +45,7 @@ class TargetStats:
             self.failed += 1
         elif verdict.kind == "skip":
             self.skipped += 1
+            self.why_skipped = self.why_skipped or verdict.message
         else:
             self.passed += 1
             self.vacuous += verdict.vacuous
@@ -56,6 +58,6 @@ class TargetStats:
 def merge_states(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """The counts of two workers on one target, together."""
     return {
-        key: max(value, b[key]) if key == "ratio" else value if key == "idle" else value + b[key]
+        key: max(value, b[key]) if key == "ratio" else (value or b[key]) if isinstance(value, str) else value + b[key]
         for key, value in a.items()
     }

@@ -28,7 +28,7 @@ from harness.events import Emit, TargetStats
 from harness.journal import Journal
 from harness.ledger import Ledger
 from harness.operators import Operator
-from harness.profiles import TURN, profile
+from harness.profiles import SHRINK_SECONDS, TURN, profile
 from harness.sandbox import Engine, Limits
 from harness.settle import Found, Settler
 from harness.signature import Bucket, bucket
@@ -37,7 +37,6 @@ from harness.verdict import COSTLY, Verdict
 
 REPORT_EVERY = 0.2
 SHRINK_CALLS = 200
-SHRINK_SECONDS = 10.0
 """What Hypothesis may spend on a failure before `harness.reduce` goes on from where it got to."""
 
 
@@ -99,6 +98,8 @@ class Campaign:
         self._reported = 0.0
         self._cache: dict[tuple[bytes, str], Verdict] = {}
         self._hunt: Found | None = None
+        self._waiting: list[Found] = []
+        self._patience = SHRINK_SECONDS[config.profile]
 
     def run(self) -> None:
         """Until the budget is spent. Raises UnusableImplementation before anything runs; KeyboardInterrupt passes."""
@@ -139,7 +140,7 @@ class Campaign:
                     self.queue = BuildQueue(Engine("cpu", build_only=True, limits=self.config.limits, journal=log))
                 self.queue.watch(operator, tuple(buildable))
         environment = self.engine.environment()
-        self.settler = Settler(self.engine, self.ledger, self.emit, environment, self.names)
+        self.settler = Settler(self.engine, self.ledger, self.emit, environment, self.names, self._patience)
         self.emit(
             {
                 "event": "start",
@@ -210,18 +211,21 @@ class Campaign:
             if known is not None:
                 stats.known += 1
                 continue
-            self._hunt = Found(case, spec, verdict, where, history)
-            self.settler.record_unreduced(self._hunt)
-            if verdict.kind in COSTLY:
-                raise _Settled
-            return _exception(where)
+            found = Found(case, spec, verdict, where, history)
+            self.settler.record_unreduced(found)
+            self._waiting.append(found)
         self._report()
-        return None
+        if not self._waiting:
+            return None
+        self._hunt = self._waiting.pop(0)
+        if self._hunt.verdict.kind in COSTLY:
+            raise _Settled
+        return _exception(self._hunt.bucket)
 
     def _pursue(self, hunt: Found, case: Case) -> Finding | None:
         """While Hypothesis shrinks: the same kind of failure, not one that belongs to a known bug, counts as the same."""
         hunt.calls += 1
-        if hunt.calls > SHRINK_CALLS or time.monotonic() - hunt.since > SHRINK_SECONDS:
+        if hunt.calls > SHRINK_CALLS or time.monotonic() - hunt.since > self._patience / 3:
             raise _Settled
         key = case.key(), hunt.spec
         if key not in self._cache:
@@ -245,9 +249,12 @@ class Campaign:
         return [self._cache[key, spec] for spec in specs]
 
     def _settle(self) -> None:
-        if self._hunt is not None:
-            hunt, self._hunt = self._hunt, None
-            self.settler.settle(hunt)
+        """Bring the hunt to its end, then whatever else failed on the same case (other implementations, mostly)."""
+        while self._hunt is not None:
+            self.settler.settle(self._hunt)
+            self._hunt = self._waiting.pop(0) if self._waiting else None
+            if self._hunt is not None:
+                self._hunt.since = time.monotonic()
             self._report(force=True)
 
     def _queue_builds(self, case: Case) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def visible() -> list[str]:
+def visible(environment: Mapping[str, str] = os.environ) -> list[str]:
     """What may stand in CUDA_VISIBLE_DEVICES, one string a GPU; empty without a GPU.
 
     The caller's CUDA_VISIBLE_DEVICES is a choice to respect, so its own words (indices, UUIDs, MIG names) come back.
     """
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         names = [name.strip() for name in chosen.split(",")]
         return names[: names.index("-1")] if "-1" in names else [name for name in names if name]
@@ -20,9 +21,9 @@ def visible() -> list[str]:
     return [str(i) for i in range(len(nodes))]
 
 
-def share(worker: int) -> str | None:
+def share(worker: int, environment: Mapping[str, str] = os.environ) -> str | None:
     """The GPU of a worker: one out of `visible`, in turn; None where there is none."""
-    names = visible()
+    names = visible(environment)
     return names[worker % len(names)] if names else None
 
 

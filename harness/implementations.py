@@ -39,6 +39,10 @@ class UnknownImplementation(ValueError):
     """No such implementation; the message is one line and says what there is."""
 
 
+class BadHook(ValueError):
+    """What a module says of itself cannot be had: its `unsupported` or `unavailable` raised. The message is one line."""
+
+
 @dataclass(frozen=True)
 class Implementation:
     """One kernel under test.
@@ -66,17 +70,19 @@ class Implementation:
 
     def unsupported(self, params: Params) -> str | None:
         """Why calls with these parameters are not for this implementation; None when they are."""
-        ask = getattr(self.module, "unsupported", None)
-        return ask(params) if ask else None
+        return self._ask("unsupported", params)
+
+    def _ask(self, hook: str, subject: object) -> str | None:
+        ask = getattr(self.module, hook, None)
+        try:
+            return ask(subject) if ask else None
+        except Exception as error:
+            raise BadHook(f"{hook}({subject!r}) of {self.name} raised {type(error).__name__}: {error}") from error
 
     def unavailable(self, device: str) -> str | None:
         """Why it cannot run on "cpu" or on the present CUDA device; None when it can."""
-        ask = getattr(self.module, "unavailable", None)
-        return (
-            ask(torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device))
-            if ask
-            else None
-        )
+        where = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
+        return self._ask("unavailable", where)
 
     @property
     def can_build(self) -> bool:
@@ -151,7 +157,9 @@ def spec_of(function: Callable[..., Any]) -> str:
         raise UnknownImplementation(
             f"{function!r} is not a function at the top level of a file, so no other process can find it"
         )
-    return f"{source}:{name}"
+    if getattr(module, "__package__", None) and importlib.util.find_spec(function.__module__) is not None:
+        return f"{function.__module__}:{name}"  # relative imports need its package
+    return f"{os.path.relpath(source)}:{name}"
 
 
 def _name(where: str, function: str) -> str:

@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from harness import gpus
+from harness.child import die_with_parent
 from harness.events import Emit, Event, merge_states
 from harness.fuzz import Campaign, Config
 from harness.sandbox import HarnessError, UnusableImplementation
@@ -67,7 +68,7 @@ def _take(i: int, event: Event, latest: dict[int, Event], emit: Emit) -> None:
         latest[i] = event
         emit(add(list(latest.values())))
     elif event["event"] != "start" or i == 0:
-        emit(event)
+        emit({**event, "worker": str(i)})
 
 
 def add(progress: list[Event]) -> Event:
@@ -139,6 +140,7 @@ def _read(i: int, worker: _Worker, lines: queue.SimpleQueue[tuple[int, str | Non
 
 def main() -> int:
     """A worker: its configuration on standard input, its events on standard output."""
+    die_with_parent()
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=Config, dec_hook=lambda kind, text: kind(text))
     try:
         Campaign(config, lambda event: print(json.dumps(event), flush=True)).run()

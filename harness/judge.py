@@ -23,7 +23,7 @@ from harness.attempt import Attempt, Bench, build_failure
 from harness.case import Build, Case
 from harness.implementations import Implementation
 from harness.memory import Memory, is_poison
-from harness.normalise import normalise
+from harness.normalise import first_error
 from harness.verdict import MAX_LOG, PASS, Element, Evidence, Verdict, skip
 from oracles.judgement import Judgement, Reference, bits
 
@@ -122,6 +122,7 @@ class Judge:
         runs, verdict = self._run(implementation, reference, pairs, PAIRS_ON_FAILURE if sure else 2)
         with self._clock("compare"):
             if reference is not None and reference.checksum() != checksum:
+                self._references.clear()
                 return Verdict("wrote_outside", "the oracle's own memory was overwritten")
             found = self._name(runs, deterministic=not implementation.nondeterministic)
         if found is None and reference is not None and not reference.unique and not implementation.nondeterministic:
@@ -268,9 +269,8 @@ def judge_build(build: Build, implementation: Implementation) -> Verdict:
         known = build_failure(error)
         if known is not None:
             return known
-        text = f"{type(error).__name__}: {error}".strip()
-        first = normalise(text.partition("\n")[0])
-        return Verdict("build_error", first, Evidence(error=first, log=text[-MAX_LOG:]))
+        first = f"{type(error).__name__}: {first_error(str(error))}"
+        return Verdict("build_error", first, Evidence(error=first, log=str(error)[-MAX_LOG:]))
     return PASS
 
 

@@ -26,5 +26,8 @@ def profile(examples: int) -> settings:
 EXAMPLES = {"dev": 200, "pr": 1000, "nightly": 5000}
 """Cases a property test draws, by profile (a campaign has a budget of its own)."""
 
+SHRINK_SECONDS = {"dev": 20.0, "pr": 60.0, "nightly": 300.0}
+"""What a failure may cost until it is small, by profile. Hypothesis gets the first third."""
+
 TURN = 400
 """Cases between two looks at the corpus and the clock."""

@@ -57,7 +57,6 @@ class Unusable(msgspec.Struct, tag="unusable"):
     """No such implementation, or its file cannot be imported."""
 
     reason: str
-    unknown: bool
 
 
 class Prepared(msgspec.Struct, tag="prepared"):

@@ -18,7 +18,7 @@ WHY_SKIPPED = "This test runs kernels on a GPU, and no GPU is visible here (`war
 def pin(environment: dict[str, str] | os._Environ[str] = os.environ) -> None:
     """Give an xdist worker one of the GPUs that the caller chose; without xdist, leave the choice alone."""
     worker = re.fullmatch(r"gw(\d+)", environment.get("PYTEST_XDIST_WORKER", ""))
-    if worker is not None and (gpu := gpus.share(int(worker[1]))) is not None:
+    if worker is not None and (gpu := gpus.share(int(worker[1]), environment)) is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu
 
 

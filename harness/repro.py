@@ -66,7 +66,9 @@ def _import(entry: Entry) -> str:
     function += "_" if in_place else ""
     if where.endswith(".py"):
         return (
-            f"import runpy\n\nkernel = runpy.run_path({where!r})[{function!r}]  # the file of the kernel under test\n"
+            f"import runpy\n\nfile = {where!r}  # of the kernel under test\n"
+            "sys.path.insert(0, os.path.dirname(os.path.abspath(file)))\n"
+            f"kernel = runpy.run_path(file)[{function!r}]\n"
         )
     return f"from {where} import {function} as kernel\n"
 
@@ -87,15 +89,20 @@ def _build_script(entry: Entry, build: Build, path: str) -> str:
     )
 
 
-def _literal(x: Tensor) -> str:
-    """An expression for a 1-D tensor: plain values where they say all, bit patterns where a NaN or a −0.0 hides more."""
-    dtype = str(x.dtype)
+def _literal(x: Tensor) -> tuple[str, str]:
+    """An expression for a 1-D tensor, and what a reader should be told of it.
+
+    Plain values where they say all; bit patterns where there is a NaN with a payload, which no literal spells.
+    """
     values = [repr(v) for v in x.tolist()]
-    again = torch.tensor(x.tolist(), dtype=x.dtype)
-    if torch.equal(bits(again), bits(x)):
-        text = ", ".join({"inf": "inf", "-inf": "-inf", "nan": "nan"}.get(v, v) for v in values)
-        return f"torch.tensor([{text}], dtype={dtype})"
-    return f"torch.tensor({bits(x).tolist()}, dtype={bits(x).dtype}).view({dtype})  # {', '.join(values[:16])}"
+    again = torch.tensor([float(v) if x.dtype.is_floating_point else v for v in x.tolist()], dtype=x.dtype)
+    spelled = torch.tensor([float(v) for v in values], dtype=x.dtype) if x.dtype.is_floating_point else again
+    if torch.equal(bits(spelled), bits(x)):
+        return f"torch.tensor([{', '.join(values)}], dtype={x.dtype})", ""
+    return (
+        f"torch.tensor({bits(x).tolist()}, dtype={bits(x).dtype}).view({x.dtype})",
+        f"the bits of {', '.join(values[:16])}",
+    )
 
 
 def _view_lines(case: Case, memory: Memory) -> tuple[list[str], list[str]]:
@@ -104,31 +111,17 @@ def _view_lines(case: Case, memory: Memory) -> tuple[list[str], list[str]]:
     for name, view in case.tensors.items():
         where = f"storages[{view.storage}], torch.{view.dtype}, {list(view.shape)}, {list(view.strides)}, {view.offset}"
         define.append(f"    {name} = view({where})")
-        if name in case.fills:
-            flat = view if not view.overlaps_itself else View(view.storage, view.dtype, (view.span,), (1,), view.offset)
-            values = memory.window(flat).reshape(-1)
-            if flat is view:
-                write.append(
-                    f"    {name}.copy_({_literal(values)}{'' if len(view.shape) == 1 else f'.view({list(view.shape)})'})"
-                )
-            else:
-                write.append(
-                    f"    view(storages[{view.storage}], torch.{view.dtype}, [{view.span}], [1], {view.offset})"
-                    f".copy_({_literal(values)})"
-                )
-    return define, [_comment_last(line) for line in write]
-
-
-def _comment_last(line: str) -> str:
-    """Move a literal's comment behind the statement it stands in."""
-    if "  # " not in line:
-        return line
-    head, _, tail = line.partition("  # ")
-    for end in (")",):
-        comment, found, rest = tail.rpartition(f"{end}.view(")
-        if found:
-            return f"{head}.view({rest}  # {comment}"
-    return f"{head})  # {tail.rstrip(')')}"
+        if name not in case.fills:
+            continue
+        target, shape = name, f".view({list(view.shape)})"
+        if view.overlaps_itself:
+            view = View(view.storage, view.dtype, (view.span,), (1,), view.offset)
+            target = f"view(storages[{view.storage}], torch.{view.dtype}, [{view.span}], [1], {view.offset})"
+            shape = ""
+        literal, comment = _literal(memory.window(view).reshape(-1))
+        write += [f"    # {name}: {comment}"] if comment else []
+        write.append(f"    {target}.copy_({literal}{shape})")
+    return define, write
 
 
 def _call_script(entry: Entry, case: Case, path: str) -> str:
@@ -158,8 +151,7 @@ def _call_script(entry: Entry, case: Case, path: str) -> str:
         source = reference.extra.get("bits")
         if source is not None:  # a kept NaN has its input's payload
             want = torch.where(want == -math.inf, want, source.view(want.dtype))
-        expected = f"{_literal(want.reshape(-1))}"
-        expected = expected.partition("  # ")[0] + f".view({list(want.shape)})"
+        expected = f"{_literal(want.reshape(-1))[0]}.view({list(want.shape)})"
     sizes = list(case.storages)
     device_line = 'device = "cuda" if torch.cuda.is_available() else "cpu"'
     if entry.device == "cpu":
@@ -264,7 +256,8 @@ class Poisoned(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {{}}))
         if function in (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty) and made.numel():
-            made.view(torch.uint8).fill_(self.poison)
+            memory = made.untyped_storage()
+            made.new_empty(0, dtype=torch.uint8).set_(memory, 0, (memory.nbytes(),), (1,)).fill_(self.poison)
         return made
 '''
 

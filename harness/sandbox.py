@@ -9,21 +9,17 @@ cost an import of torch each time.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from harness import protocol
 from harness.case import Build, Case, CaseError, Params
+from harness.child import Child, environment_for
 from harness.journal import Journal
 from harness.normalise import normalise
 from harness.protocol import (
@@ -39,7 +35,7 @@ from harness.protocol import (
     Unfit,
     Unusable,
 )
-from harness.verdict import MAX_LOG, Evidence, Verdict, skip
+from harness.verdict import Evidence, Verdict, skip
 
 HISTORY = 17
 """Cases that are remembered: the last one, and the sixteen that may have led to it."""
@@ -66,50 +62,6 @@ class Limits:
     first_call: float = 60.0
     build: float = 180.0
     start: float = 180.0
-
-
-class _Child:
-    """One process and its pipes."""
-
-    def __init__(self, device: str, environment: dict[str, str]) -> None:
-        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-        child_read, parent_write = os.pipe()
-        parent_read, child_write = os.pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "harness.worker", str(child_read), str(child_write), device],
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
-            pass_fds=(child_read, child_write),
-            env=environment,
-            start_new_session=True,  # ctrl-C is the parent's to handle
-        )
-        os.close(child_read)
-        os.close(child_write)
-        self.requests = Connection(parent_write, readable=False)
-        self.replies = Connection(parent_read, writable=False)
-
-    def cpu_seconds(self) -> float:
-        """Processor time it has used; 0 where the system does not say."""
-        try:
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def tail(self) -> str:
-        """The end of what the process printed."""
-        self.log.seek(0, os.SEEK_END)
-        self.log.seek(max(0, self.log.tell() - MAX_LOG))
-        return self.log.read().decode(errors="replace")
-
-    def end(self) -> int:
-        """Kill it if it lives; its exit status."""
-        self.process.kill()
-        status = self.process.wait()
-        self.requests.close()
-        self.replies.close()
-        return status
 
 
 class Engine:
@@ -139,9 +91,9 @@ class Engine:
         """What a person should hear of, one line each; whoever reads them takes them out."""
         self._compiled: set[tuple[str, str]] = set()
         """(spec, variant) that have run: their binaries are in some cache now."""
-        self._environment = _environment(device, build_only, visible)
-        self._child: _Child | None = None
-        self._spare: _Child | None = None
+        self._environment = environment_for(device, build_only, visible)
+        self._child: Child | None = None
+        self._spare: Child | None = None
 
     def __enter__(self) -> Engine:
         return self
@@ -169,8 +121,6 @@ class Engine:
     def inspect(self, operator: str, spec: str) -> Inspected:
         """What an implementation is. Raises UnusableImplementation when it cannot be loaded."""
         reply = self._ask(protocol.Inspect(operator, spec, self.device), self.limits.start)
-        if isinstance(reply, Unusable):
-            raise UnusableImplementation(reply.reason if reply.unknown else f"cannot load {spec}: {reply.reason}")
         assert isinstance(reply, Inspected)
         return reply
 
@@ -258,7 +208,7 @@ class Engine:
         self.timing["piping"] += max(0.0, time.perf_counter() - start - sum(inside.values()))
         return verdicts
 
-    def _await_verdict(self, child: _Child, extra: float) -> Reply | str | None:
+    def _await_verdict(self, child: Child, extra: float) -> Reply | str | None:
         """The next reply that is not Calling; every call has its own time, the first one `extra` seconds more."""
         reply = self._receive(child, self.limits.run)
         while isinstance(reply, Calling):
@@ -276,15 +226,15 @@ class Engine:
             raise HarnessError(f"a child process {evidence.error}\n{evidence.log}")
         return reply
 
-    def _send(self, request: Request) -> _Child | None:
+    def _send(self, request: Request) -> Child | None:
         """Ask the child something. None when it turns out to be dead; the next call starts another."""
         child = self._child
         if child is None:
-            child = self._child = self._spare or _Child(self.device, self._environment)
+            child = self._child = self._spare or Child(self.device, self._environment)
             self._spare = None
             self.history.clear()
         if self.deaths and self._spare is None:
-            self._spare = _Child(self.device, self._environment)
+            self._spare = Child(self.device, self._environment)
         try:
             child.requests.send_bytes(protocol.encode(request))
         except OSError:
@@ -292,7 +242,7 @@ class Engine:
             return None
         return child
 
-    def _receive(self, child: _Child, limit: float) -> Reply | str | None:
+    def _receive(self, child: Child, limit: float) -> Reply | str | None:
         """A reply; None when the child is dead, "late" when it says nothing in time."""
         try:
             if not self._in_time(child, limit):
@@ -302,9 +252,11 @@ class Engine:
             return None
         if isinstance(reply, Failed):
             raise HarnessError(reply.text)
+        if isinstance(reply, Unusable):
+            raise UnusableImplementation(reply.reason)
         return reply
 
-    def _in_time(self, child: _Child, limit: float) -> bool:
+    def _in_time(self, child: Child, limit: float) -> bool:
         """Wait for a reply. On the CPU the limit is of the child's own CPU time: a busy machine is no hang (a child that
         sleeps gets `PATIENCE` times the limit)."""
         start, used = time.monotonic(), child.cpu_seconds()
@@ -316,7 +268,7 @@ class Engine:
                 return False
         return True
 
-    def _bury(self, child: _Child, reply: Any) -> tuple[bool, Evidence]:
+    def _bury(self, child: Child, reply: Any) -> tuple[bool, Evidence]:
         """Take a lost child away. Returns whether it died of itself, and what speaks for that."""
         if reply == "late":
             child.process.send_signal(signal.SIGUSR1)  # its Python stack goes to the log
@@ -337,17 +289,3 @@ class Engine:
 def _variant(case: Case) -> str:
     """What selects another binary, roughly: dtypes. Only a longer time limit depends on it."""
     return ",".join(sorted(view.dtype for view in case.tensors.values()))
-
-
-def _environment(device: str, build_only: bool, visible: str | None) -> dict[str, str]:
-    environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    environment.pop("TRITON_INTERPRET", None)
-    if device == "cpu" and not build_only:
-        environment["TRITON_INTERPRET"] = "1"
-    if device == "cpu":
-        environment["OMP_NUM_THREADS"] = "1"  # calls are small: a team of threads costs more than it does
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    elif visible is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = visible
-    return environment

@@ -27,7 +27,6 @@ COSTLY_RECOGNISE_CALLS = 6
 NEIGHBOURS = 60
 REDUCE_CALLS = 400
 COSTLY_CALLS = 60
-REDUCE_SECONDS = 60.0
 
 
 FROM_MEMORY = frozenset({"unwritten_output", "depends_on_poison", "wrote_outside", "changed_input"})
@@ -48,6 +47,8 @@ class Found:
     verdict: Verdict
     bucket: Bucket
     history: tuple[Case, ...]
+    unreduced: Signature | None = None
+    """Its entry in the corpus as long as it is not settled."""
     calls: int = 0
     since: float = field(default_factory=time.monotonic)
 
@@ -77,12 +78,19 @@ class Settler:
     """Turns failures into entries; shares the campaign's engine and ledger."""
 
     def __init__(
-        self, engine: Engine, ledger: Ledger, emit: Emit, environment: dict[str, str], names: dict[str, str]
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        emit: Emit,
+        environment: dict[str, str],
+        names: dict[str, str],
+        seconds: float = 60.0,
     ) -> None:
+        """names: spec -> what the implementation is called. seconds: until a failure should be small."""
         self.engine, self.ledger, self.emit = engine, ledger, emit
         self.environment = environment
         self.names = names
-        self._unreduced: Signature | None = None
+        self.seconds = seconds
 
     def recognise(self, case: Case, spec: str, verdict: Verdict, where: Bucket) -> Signature | None:
         """Whether a failure in a new bucket is a known bug: with its features turned off it is one that is known.
@@ -128,33 +136,49 @@ class Settler:
         """Keep a failure as it was found, before anything else is tried with it."""
         entry = self._entry(found.case, found.spec, found.verdict, reduced=False)
         path = corpus.write(self.ledger.folder, entry)
-        self._unreduced = entry.signature if path is not None else None
         if path is not None:
-            self.emit({"event": "finding", "unreduced": True, "signature": str(entry.signature), "file": path.name})
+            found.unreduced = entry.signature
+            self.emit(
+                {
+                    "event": "finding",
+                    "unreduced": True,
+                    "signature": str(entry.signature),
+                    "message": found.verdict.message,
+                    "file": str(path),
+                }
+            )
 
     def settle(self, found: Found) -> None:
         """Reduce, recognise, confirm and record. KeyboardInterrupt leaves the unreduced entry behind."""
+        if (owner := self.ledger.owner.get(found.bucket)) is not None:  # settled while this one waited
+            self._is_known(found, owner)
+            return
         case, verdict, calls = self._reduced(found)
         case, verdict, context = self._confirmed(found, case, verdict)
         name = self.names[found.spec]
         final = self._entry(case, found.spec, verdict, reduced=True, context=context)
         where = bucket(case, name, verdict)
         owner = self.ledger.owner.get(where) or self._shows_otherwise(final)
-        if self._unreduced is not None and (owner is not None or self._unreduced != final.signature):
-            corpus.remove(self.ledger.folder, self._unreduced)
         for b in (found.bucket, where):
             self.ledger.owner.setdefault(b, owner or final.signature)
         if owner is not None:
-            self.emit({"event": "known", "signature": str(owner), "as": verdict.kind})
+            self._is_known(found, owner)
             return
+        if found.unreduced not in (None, final.signature):
+            corpus.remove(self.ledger.folder, found.unreduced)
         self._record(final, found.calls + calls, time.monotonic() - found.since)
         self._take_over(final)
+
+    def _is_known(self, found: Found, owner: Signature) -> None:
+        if found.unreduced not in (None, owner):
+            corpus.remove(self.ledger.folder, found.unreduced)
+        self.emit({"event": "known", "signature": str(owner), "as": found.verdict.kind})
 
     def _reduced(self, found: Found) -> tuple[Case, Verdict, int]:
         """The smallest case of a failure, its verdict, and the judgements used."""
         name = self.names[found.spec]
         best = found.verdict
-        deadline = time.monotonic() + REDUCE_SECONDS
+        deadline = found.since + self.seconds
 
         def fails(candidate: Case) -> bool:
             nonlocal best

@@ -6,7 +6,6 @@ when its parent dies, or after a device error, which no process recovers from.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -21,7 +20,8 @@ import torch
 from harness import environment, implementations, operators, protocol
 from harness.attempt import DeviceBroken
 from harness.case import CaseError
-from harness.implementations import Implementation, UnknownImplementation
+from harness.child import die_with_parent
+from harness.implementations import BadHook, Implementation, UnknownImplementation
 from harness.judge import Judge, judge_build
 from harness.protocol import (
     Builds,
@@ -37,13 +37,10 @@ from harness.protocol import (
     Unusable,
 )
 
-PR_SET_PDEATHSIG = 1
-
 
 def main(read: int, write: int, device: str) -> None:
     """Serve requests until the pipe closes."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # asked of a hung child before it is killed
     requests, replies = Connection(read, writable=False), Connection(write, readable=False)
@@ -58,6 +55,8 @@ def main(read: int, write: int, device: str) -> None:
 
         try:
             answer(request, device, send)
+        except BadHook as error:
+            send(Unusable(str(error)))
         except Exception:
             # An error of the harness is told, not raised: the parent decides.
             send(Failed(traceback.format_exc()))
@@ -99,6 +98,9 @@ def _judge(request: protocol.JudgeCase, device: str, send: Send) -> None:
             verdict = judge.judge(
                 implementation, pairs=request.pairs, sure=request.sure, announce=lambda: send(Calling())
             )
+        except BadHook as error:
+            send(Unusable(str(error)))
+            return
         except DeviceBroken as broken:
             send(Judged(broken.verdict, dict(judge.timing), broken=True))
             os._exit(1)  # destructors would only meet the same device error
@@ -120,13 +122,12 @@ def _inspect(request: protocol.Inspect) -> Reply:
         implementation = load(request.operator, request.spec)
         operators.get(request.operator).semantics(implementation.semantics)
         cannot_run = implementation.unavailable(request.device)
-    except (UnknownImplementation, CaseError, ValueError) as error:
-        return Unusable(str(error), unknown=True)
+    except (UnknownImplementation, BadHook) as error:
+        return Unusable(str(error))
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return Unusable(
-            f"{type(error).__name__}: {error} ({os.path.basename(where.filename)}, line {where.lineno})", unknown=False
-        )
+        place = f"{os.path.basename(where.filename)}, line {where.lineno}"
+        return Unusable(f"cannot load {request.spec}: {type(error).__name__}: {error} ({place})")
     return Inspected(implementation.name, implementation.can_build, cannot_run)
 
 

@@ -199,6 +199,8 @@ def bind(case: Case, tensors: Mapping[str, Tensor]) -> Call:
         if case.params.get("k_on") == "other":
             k = k.to("cpu" if logits.is_cuda else "meta")
     form = case.params["form"]
+    if form not in FORMS:
+        raise ValueError(f"unknown form {form!r}; known are {', '.join(FORMS)}")
     if form == "in_place":
         return Call((logits, k), {}, "_", frozenset({"logits"}), (logits,))
     if form == "out_is_logits":
@@ -270,7 +272,8 @@ def simpler(case: Case) -> Iterator[Case]:
         if tensors["k"].dtype == "int64":
             smaller = tensors["k"].offset // 8 * 4
             yield replace(case, tensors={**tensors, "k": replace(tensors["k"], dtype="int32", offset=smaller)})
-        for k in (1, vocab, 0):
+        given = [v for v in (fills["k"].values if "k" in fills else ()) if isinstance(v, int)]
+        for k in dict.fromkeys((1, vocab, 0, *(max(v, 0) for v in given))):
             yield replace(case, params={**params, "k": k}, tensors=rest, fills=others)
         values = fills["k"].values if "k" in fills else ()
         if values and fills["k"].kind == "cycle" and len(values) == 1 and values != (1,):

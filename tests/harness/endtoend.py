@@ -161,6 +161,11 @@ class Running:
         """What a terminal does at ctrl-C: the signal goes to the whole group."""
         os.killpg(self.process.pid, signal.SIGINT)
 
+    def until(self, true):
+        """Poll for something that must come true while it runs."""
+        assert wait_until(lambda: true() or self.process.poll() is not None), self.text()
+        assert true(), self.text()
+
     def wait(self):
         return self.process.wait(timeout=LONG)
 

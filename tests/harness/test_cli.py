@@ -81,7 +81,6 @@ def test_bad_input_to_fuzz(folder, what):
         pytest.param(["--corpus", "/dev/null/corpus"], id="device"),
     ],
 )
-@pytest.mark.xfail(reason="of all OSErrors, only PermissionError is told in a line")
 def test_a_folder_that_cannot_be_made(folder, args):
     """Below a file, for one."""
     fails_clearly(warpcheck(folder, "fuzz", "--device", "cpu", "--examples", "1", "--impl", "torch", *args))
@@ -208,7 +207,6 @@ def test_a_script_that_cannot_be_made_is_one_line(folder, entry):
     assert not (folder / "x.py").exists()
 
 
-@pytest.mark.xfail(reason="of all OSErrors, only PermissionError is told in a line")
 def test_a_script_that_cannot_be_written(folder, entry):
     """Its folder is not there."""
     fails_clearly(warpcheck(folder, "repro", entry[0], "--script", "no/such/x.py", "--device", "cpu"), "no/such/x.py")

@@ -188,7 +188,6 @@ def test_on_a_terminal_the_table_is_there():
 MARKUP = "no rows [/vocab] in [red]"
 
 
-@pytest.mark.xfail(reason="texts of others are printed as rich's markup")
 @pytest.mark.parametrize("where", ["message", "signature", "file"])
 def test_brackets_in_a_finding_are_no_markup(progress, where):
     """A kernel's words, a name and a path are printed as they are."""
@@ -196,7 +195,6 @@ def test_brackets_in_a_finding_are_no_markup(progress, where):
     assert MARKUP in said(progress)
 
 
-@pytest.mark.xfail(reason="texts of others are printed as rich's markup")
 @pytest.mark.parametrize("where", ["message", "log", "note"])
 def test_brackets_in_an_entry_are_no_markup(where):
     """An exception's text, a compiler's output and a person's note are printed as they are."""

@@ -50,7 +50,6 @@ def test_what_is_broken_makes_the_exit_status(tmp_path, monkeypatch):
     assert "broken c: no nvrtc found" in done.stdout
 
 
-@pytest.mark.xfail(reason="texts of others are printed as rich's markup")
 def test_brackets_in_a_detail_are_no_markup(tmp_path, monkeypatch):
     """Error texts are printed as they are."""
     monkeypatch.setattr(doctor, "checks", lambda: iter([Check("c", "broken", "no [/nvrtc] found")]))

@@ -33,7 +33,7 @@ BACKGROUND = (
 def ties(tmp_path_factory):
     """One campaign on a kernel with one bug: (folder, what the command did)."""
     folder = user_folder(tmp_path_factory.mktemp("ties"))
-    done = fuzz(folder, "drops_ties", "--examples", "60", "--seed", "5", "--log", "log.jsonl", run=warpcheck_process)
+    done = fuzz(folder, "drops_ties", "--examples", "200", "--seed", "5", "--log", "log.jsonl", run=warpcheck_process)
     return folder, done
 
 
@@ -83,8 +83,8 @@ def test_the_log_is_json_lines(ties):
 
 def test_the_number_of_examples_is_the_number_of_cases_judged(ties):
     """Shrinking and confirming do not count."""
-    assert 60 == counts(ties[0] / "log.jsonl")["cases"]
-    assert 60 == told(ties[0] / "log.jsonl", "summary")[0]["cases"]
+    assert 200 == counts(ties[0] / "log.jsonl")["cases"]
+    assert 200 == told(ties[0] / "log.jsonl", "summary")[0]["cases"]
 
 
 @pytest.mark.parametrize("number", [1, 401])
@@ -101,7 +101,7 @@ def test_any_number_of_examples(tmp_path, number):
 def test_the_same_seed_finds_the_same(ties, tmp_path):
     """In a folder that knows nothing: the same entries, byte for byte, and the same counts."""
     folder = user_folder(tmp_path)
-    fuzz(folder, "drops_ties", "--examples", "60", "--seed", "5", "--log", "log.jsonl", run=warpcheck_process)
+    fuzz(folder, "drops_ties", "--examples", "200", "--seed", "5", "--log", "log.jsonl", run=warpcheck_process)
     (before,), (after,) = corpus.paths(ties[0] / "corpus"), corpus.paths(folder / "corpus")
     assert before.read_bytes() == after.read_bytes()
     same = ("new", "cases", "targets", "findings")
@@ -116,7 +116,7 @@ def test_a_known_failure_is_counted_and_not_new(ties, tmp_path):
     here = folder / path.relative_to(ties[0])
     here.parent.mkdir(parents=True)
     here.write_bytes(path.read_bytes())
-    done = fuzz(folder, "drops_ties", "--examples", "60", "--seed", "6", "--log", "log.jsonl")
+    done = fuzz(folder, "drops_ties", "--examples", "200", "--seed", "6", "--log", "log.jsonl")
     assert 0 == done.returncode, done.stdout
     assert "1 known failures" in done.stdout
     assert "nothing new" in done.stdout
@@ -128,7 +128,7 @@ def test_a_known_failure_is_counted_and_not_new(ties, tmp_path):
 def test_two_bugs_are_two_entries(tmp_path):
     """Neither hides the other; both come out reduced."""
     folder = user_folder(tmp_path)
-    done = fuzz(folder, "two_bugs", "--examples", "200", "--seed", "2")
+    done = fuzz(folder, "two_bugs", "--examples", "300", "--seed", "2")
     assert 1 == done.returncode
     found = entries(folder / "corpus")
     assert {"wrong_metadata", "wrong_set"} == {entry.verdict.kind for entry in found}
@@ -153,7 +153,7 @@ def killers(tmp_path_factory):
     done = warpcheck_process(
         folder,
         *("fuzz", "--operator", NAME, *chosen, "--device", "cpu", "--no-builds", "--legal-only"),
-        *("--examples", "12", "--seed", "4", "--timeout", "3s", "--log", "log.jsonl"),
+        *("--examples", "12", "--seed", "4", "--timeout", "2s", "--log", "log.jsonl"),
     )
     return folder, done
 
@@ -187,16 +187,12 @@ def test_deaths_and_hangs_do_not_end_the_campaign(killers):
     assert 0 == right["failed"]
 
 
-@pytest.mark.xfail(reason="the verdicts on the implementations after the first new failure of a case are thrown away")
 def test_every_implementation_is_counted_on_every_case(killers):
     """Also on the case on which one listed before it fails."""
     targets = told(killers[0] / "log.jsonl", "summary")[0]["targets"]
     assert {12} == {state["cases"] for state in targets.values()}
 
 
-@pytest.mark.xfail(
-    reason="harness.display prints a kernel's words as markup: rich.errors.MarkupError ends the campaign"
-)
 def test_words_of_a_kernel_are_printed_as_they_are(tmp_path):
     """Brackets in an exception's text are no markup: nothing breaks, nothing is swallowed."""
     folder = user_folder(tmp_path)
@@ -215,7 +211,7 @@ def test_ctrl_c_keeps_what_was_found(tmp_path, jobs):
     impl = ("--impl", "mask.py:drops_ties", "--time", "2h", "--jobs", jobs)
     with Running(folder, *BACKGROUND, *impl) as running:
         log = folder / "log.jsonl"
-        assert wait_until(lambda: any(not event["unreduced"] for event in told(log, "finding")))
+        running.until(lambda: any(not event["unreduced"] for event in told(log, "finding")))
         running.interrupt()
         assert 1 == running.wait(), running.text()
         assert wait_until(lambda: not running.family())
@@ -231,7 +227,7 @@ def interrupted_while_shrinking(folder, jobs=1):
     """Interrupt a campaign whose child is busy shrinking its first failure: (status, output)."""
     impl = ("--impl", "mask.py:ties_then_waits", "--time", "2h", "--jobs", jobs)
     with Running(folder, *BACKGROUND, *impl) as running:
-        assert wait_until(lambda: told(folder / "log.jsonl", "finding") and list(folder.glob("waits-*")))
+        running.until(lambda: told(folder / "log.jsonl", "finding") and list(folder.glob("waits-*")))
         assert all(event["unreduced"] for event in told(folder / "log.jsonl", "finding"))
         running.interrupt()
         status = running.wait()
@@ -248,18 +244,15 @@ def test_ctrl_c_while_a_failure_is_shrunk_leaves_it_as_it_was_found(tmp_path):
     assert [("wrong_set", False)] == [(entry.verdict.kind, entry.reduced) for entry in entries(folder / "corpus")]
 
 
-@pytest.mark.xfail(
-    reason="only reduced findings make the exit status: 0 and `nothing new`, with a new entry in the corpus"
-)
 def test_a_failure_that_was_not_shrunk_yet_is_a_finding_too(tmp_path):
     """Exit status 1 if there is a new finding, however large."""
     status, text = interrupted_while_shrinking(user_folder(tmp_path))
     assert (1, False) == (status, "nothing new" in text)
 
 
-def the_one_that_waits(folder):
+def the_one_that_waits(folder, running):
     """The process id of the child that spins inside the kernel."""
-    assert wait_until(lambda: any(path.read_text() == "here" for path in folder.glob("waits-*")))
+    running.until(lambda: any(path.read_text() == "here" for path in folder.glob("waits-*")))
     (path,) = folder.glob("waits-*")
     return int(path.name.removeprefix("waits-"))
 
@@ -269,7 +262,7 @@ def test_kill_9_of_the_campaign_leaves_the_case_under_test(tmp_path):
     folder = user_folder(tmp_path)
     log = folder / "log.jsonl"
     with Running(folder, *BACKGROUND, "--impl", "mask.py:blocks", "--time", "2h") as running:
-        the_one_that_waits(folder)
+        the_one_that_waits(folder, running)
         os.kill(running.process.pid, signal.SIGKILL)
         assert -signal.SIGKILL == running.wait()
         assert wait_until(lambda: not running.family())
@@ -294,7 +287,7 @@ def test_a_case_that_was_left_behind_and_fails_is_a_finding(tmp_path):
     """The next campaign finds it before it draws anything."""
     folder = user_folder(tmp_path)
     with Running(folder, *BACKGROUND, "--impl", "mask.py:blocks", "--time", "2h") as running:
-        the_one_that_waits(folder)
+        the_one_that_waits(folder, running)
         os.kill(running.process.pid, signal.SIGKILL)
         running.wait()
     text = (folder / "mask.py").read_text()
@@ -310,7 +303,7 @@ def test_kill_9_of_the_judging_child_is_a_verdict(tmp_path):
     """The campaign goes on: process_died, recorded with the signal, and the other cases are judged."""
     folder = user_folder(tmp_path)
     with Running(folder, *BACKGROUND, "--impl", "mask.py:blocks", "--examples", "30") as running:
-        child = the_one_that_waits(folder)
+        child = the_one_that_waits(folder, running)
         assert child != running.process.pid
         (folder / "go").touch()
         os.kill(child, signal.SIGSTOP)  # it may have seen the file by now; it must not answer

@@ -77,15 +77,15 @@ def test_progress_is_the_sum_of_each_workers_latest():
 def pair(tmp_path_factory):
     """One campaign of two workers: (folder, what the command did)."""
     folder = user_folder(tmp_path_factory.mktemp("pair"))
-    args = ("--examples", "81", "--seed", "5", "--jobs", "2", "--log", "log.jsonl")
+    args = ("--examples", "401", "--seed", "5", "--jobs", "2", "--log", "log.jsonl")
     return folder, fuzz(folder, "two_bugs", *args, run=warpcheck_process)
 
 
 def test_two_workers_judge_what_was_asked_for(pair):
     """The summary counts both of them, and there is one start."""
     summary = told(pair[0] / "log.jsonl", "summary")[0]
-    assert 81 == summary["cases"]
-    assert 81 == summary["targets"][f"{NAME}/mask.two_bugs"]["cases"]
+    assert 401 == summary["cases"]
+    assert 401 == summary["targets"][f"{NAME}/mask.two_bugs"]["cases"]
     assert 1 == len(told(pair[0] / "log.jsonl", "start"))
     assert ("start", "summary") == (events(pair[0] / "log.jsonl")[0]["event"], "summary")
 
@@ -121,7 +121,7 @@ def test_kill_9_of_the_parent_ends_the_workers(tmp_path):
     folder = user_folder(tmp_path)
     args = ("fuzz", "--operator", NAME, "--impl", "mask.py:good", "--device", "cpu", "--no-builds", "--time", "2h")
     with Running(folder, *args, "--jobs", "2", "--log", "log.jsonl", "--seed", "1") as running:
-        assert wait_until(lambda: told(folder / "log.jsonl", "progress") and len(running.family()) >= 5)
+        running.until(lambda: told(folder / "log.jsonl", "progress") and len(running.family()) >= 5)
         os.kill(running.process.pid, signal.SIGKILL)
         running.wait()
         assert wait_until(lambda: not running.family(), seconds=60)

@@ -21,7 +21,6 @@ def pinned(before):
     return found
 
 
-@pytest.mark.xfail(reason="pin asks os.environ for the GPUs, whatever environment it was given")
 @pytest.mark.parametrize(
     ("worker", "chosen", "one"),
     [

@@ -186,7 +186,7 @@ def test_the_budget_is_kept(budget):
 def test_what_was_taken_away_is_told():
     """In order, in words."""
     result = reduce(mask_case(1, 8, k=1, offset=4), lambda c: True)
-    assert ("layout of logits", "vocab 8 -> 1") == result.removed[:2]
+    assert ("vocab 8 -> 1", "layout of logits") == result.removed[:2]
 
 
 def test_no_case_is_tried_twice():

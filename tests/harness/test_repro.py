@@ -114,21 +114,6 @@ FAULTS = {
     "scratch": ("makes_a_scalar", mask_case(fill=TIES), "wrong_set"),
 }
 
-BROKEN = {
-    "nan-payload": "harness.repro puts the shape into the comment of a literal of bits",
-    "nan-payload-bfloat16": "harness.repro puts the shape into the comment of a literal of bits",
-    "nan-payload-float32": "harness.repro spells a float32 NaN `nan`, whatever its payload",
-    "scratch": "the script's Poisoned views a 0-d tensor as bytes",
-}
-"""Scripts that do not do what they should yet."""
-
-
-def faults(*broken):
-    """All of them as parameters; the broken ones are expected to fail."""
-    marks = {what: [pytest.mark.xfail(reason=BROKEN[what])] for what in broken}
-    return [pytest.param(what, marks=marks.get(what, ())) for what in FAULTS]
-
-
 DRIVER = """
 import os, sys, traceback
 import torch  # once for all: each script runs in a fork of this process, as its own __main__
@@ -212,7 +197,7 @@ def test_a_hand_written_case_shows_its_fault(made, what):
     assert FAULTS[what][2] == entry.verdict.kind, entry.verdict.message
 
 
-@pytest.mark.parametrize("what", faults("nan-payload", "nan-payload-bfloat16", "nan-payload-float32"))
+@pytest.mark.parametrize("what", list(FAULTS))
 def test_the_script_exits_1_while_the_bug_is_there(shown, what):
     """In a process that cannot import the harness."""
     (status, text), _ = shown[what]
@@ -220,7 +205,7 @@ def test_the_script_exits_1_while_the_bug_is_there(shown, what):
     assert "runs fail" in text, text[-1500:]
 
 
-@pytest.mark.parametrize("what", faults("nan-payload", "nan-payload-bfloat16", "scratch"))
+@pytest.mark.parametrize("what", list(FAULTS))
 def test_the_script_exits_0_once_the_kernel_is_mended(shown, what):
     """The same file, in a folder where the kernel is right."""
     _, (status, text) = shown[what]
@@ -311,7 +296,6 @@ def test_the_script_of_a_build_compiles(folders, tmp_path):
     assert "no such thing" in seen[0][1]
 
 
-@pytest.mark.xfail(reason="the script runs the kernel's file without its folder on the path")
 def test_a_kernel_that_imports_a_file_beside_it(folders, tmp_path):
     """The script finds the kernel's siblings, as the harness does, wherever the script itself lies."""
     lines = "from mask import drops_ties as right\n\n\ndef mask(logits, k, *, out=None):\n    return right(logits, k, out=out)\n"

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.case import Fill
+from harness.case import CaseError, Fill
+from harness.child import environment_for
 from harness.journal import Journal, Record, left_behind
 from harness.sandbox import Engine, HarnessError, Limits, UnusableImplementation
 from tests.harness.making import NAME, mask_case
@@ -121,19 +122,19 @@ def test_a_child_that_dies_after_its_answer_does_not_end_the_campaign(engine, na
 def test_history_lists_what_the_present_child_judged(engine):
     """Oldest first; a fresh process has none, and a process that remembers is told from it."""
     engine.fresh()
-    assert [] == engine.history
+    assert [] == list(engine.history)
     first, second = mask_case(2, 5, fill=TURN), mask_case(3, 4, fill=TURN)
     assert ["pass"] == kinds(engine, "remembers", case=first)
     assert ["pass"] != kinds(engine, "remembers", case=second)
-    assert [first, second] == engine.history
+    assert [first, second] == list(engine.history)
     engine.fresh()
-    assert [] == engine.history
+    assert [] == list(engine.history)
     assert ["pass"] == kinds(engine, "remembers", case=second)
 
 
-def test_a_case_that_cannot_be_made_is_the_harness_own_error(engine):
+def test_a_case_that_says_something_impossible_is_the_callers_error(engine):
     """Not a finding, and the next case works."""
-    with pytest.raises(HarnessError):
+    with pytest.raises(CaseError):
         engine.judge(mask_case(fill=Fill("noise")), [spec("good")])
     assert ["pass"] == kinds(engine, "good")
 
@@ -179,10 +180,13 @@ def test_an_unsupported_that_asks_for_the_dtype_does_not_break_inspection(engine
 
 
 def test_a_fault_in_the_users_unsupported_is_no_harness_error(engine, tmp_path):
-    """What the user's module raises at inspection is UnusableImplementation."""
-    text = "def unsupported(params): raise RuntimeError('oh')\ndef mask(logits, k, *, out=None): ...\n"
+    """What the hooks of the user's module raise is UnusableImplementation, whenever they are asked."""
+    text = "def {}(params): raise RuntimeError('oh')\ndef mask(logits, k, *, out=None): ...\n"
     with pytest.raises(UnusableImplementation, match="oh"):
-        engine.inspect(NAME, f"{write(tmp_path, text, 'faulty.py')}:mask")
+        engine.inspect(NAME, f"{write(tmp_path, text.format('unavailable'), 'faulty.py')}:mask")
+    with pytest.raises(UnusableImplementation, match="oh"):
+        engine.judge(mask_case(), [f"{write(tmp_path, text.format('unsupported'), 'picky.py')}:mask"])
+    assert ["pass"] == kinds(engine, "good")
 
 
 def test_an_implementation_is_inspected(engine):
@@ -311,9 +315,13 @@ def test_an_unusable_python_is_a_harness_error():
 
 def test_the_child_sees_no_gpu_on_cpu_and_the_chosen_one_on_cuda(monkeypatch):
     """CUDA_VISIBLE_DEVICES of the child; the interpreter is on for calls on the CPU and off for builds."""
-    from harness.sandbox import _environment
-
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert ("", "1") == tuple(map(_environment("cpu", False, None).get, ("CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET")))
-    assert ("", None) == tuple(map(_environment("cpu", True, None).get, ("CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET")))
-    assert ("3", None) == tuple(map(_environment("cuda", False, "3").get, ("CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET")))
+    assert ("", "1") == tuple(
+        map(environment_for("cpu", False, None).get, ("CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET"))
+    )
+    assert ("", None) == tuple(
+        map(environment_for("cpu", True, None).get, ("CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET"))
+    )
+    assert ("3", None) == tuple(
+        map(environment_for("cuda", False, "3").get, ("CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET"))
+    )

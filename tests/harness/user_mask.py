@@ -81,9 +81,8 @@ def write(out, logits, keep):
 
 def first_of_ties(logits, k, keep):
     """What a kernel keeps that drops ties; in rows of finite numbers, so that this bug looks the same wherever it is met."""
-    if not isinstance(k, int):
-        return keep
-    return keep & ((keep.cumsum(1) <= k) | ~logits.isfinite().all(1, keepdim=True))
+    slots = k[:, None] if isinstance(k, torch.Tensor) else k
+    return keep & ((keep.cumsum(1) <= slots) | ~logits.isfinite().all(1, keepdim=True))
 
 
 def good(logits, k, *, out=None):

@@ -1,0 +1,83 @@
+"""A child process of the sandbox, as its parent holds it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO
+
+from harness.verdict import MAX_LOG
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends, however that happens (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Child:
+    """One process and its pipes; its output goes to a temporary file."""
+
+    def __init__(self, device: str, environment: dict[str, str]) -> None:
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        child_read, parent_write = os.pipe()
+        parent_read, child_write = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "harness.worker", str(child_read), str(child_write), device],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            pass_fds=(child_read, child_write),
+            env=environment,
+            start_new_session=True,  # ctrl-C is the parent's to handle
+        )
+        os.close(child_read)
+        os.close(child_write)
+        self.requests = Connection(parent_write, readable=False)
+        self.replies = Connection(parent_read, writable=False)
+
+    def cpu_seconds(self) -> float:
+        """Processor time it has used; 0 where the system does not say."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def tail(self) -> str:
+        """The end of what the process printed."""
+        self.log.seek(0, os.SEEK_END)
+        self.log.seek(max(0, self.log.tell() - MAX_LOG))
+        return self.log.read().decode(errors="replace")
+
+    def end(self) -> int:
+        """Kill it if it lives; its exit status."""
+        self.process.kill()
+        status = self.process.wait()
+        self.requests.close()
+        self.replies.close()
+        return status
+
+
+def environment_for(device: str, build_only: bool, visible: str | None) -> dict[str, str]:
+    """The environment of a child: this one, with the same import path, Triton's interpreter where kernels run on the CPU,
+    and the GPUs it may see (None: those that this process may)."""
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment.pop("TRITON_INTERPRET", None)
+    if device == "cpu" and not build_only:
+        environment["TRITON_INTERPRET"] = "1"
+    if device == "cpu":
+        environment["OMP_NUM_THREADS"] = "1"  # calls are small: a team of threads costs more than it does
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    elif visible is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
+    return environment
