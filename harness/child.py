@@ -73,10 +73,10 @@ def environment_for(device: str, build_only: bool, visible: str | None) -> dict[
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
     environment.pop("TRITON_INTERPRET", None)
+    environment["OMP_NUM_THREADS"] = "1"  # what is compared is small: a team of threads costs more than it does
     if device == "cpu" and not build_only:
         environment["TRITON_INTERPRET"] = "1"
     if device == "cpu":
-        environment["OMP_NUM_THREADS"] = "1"  # calls are small: a team of threads costs more than it does
         environment["CUDA_VISIBLE_DEVICES"] = ""
     elif visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible

@@ -89,7 +89,7 @@ class Judge:
             self._pure = self.operator.bind(case, {**self.memory.tensors, **self.memory.inputs()})
         with self._clock("oracle"):
             self.reason = self.operator.contract(self.call)
-        self._references: dict[Any, tuple[Reference, int]] = {}
+        self._references: dict[Any, tuple[Reference, int | None]] = {}
         self._announce: Callable[[], None] = lambda: None
 
     @contextlib.contextmanager
@@ -121,7 +121,7 @@ class Judge:
             reference, checksum = self._reference(implementation)
         runs, verdict = self._run(implementation, reference, pairs, PAIRS_ON_FAILURE if sure else 2)
         with self._clock("compare"):
-            if reference is not None and reference.checksum() != checksum:
+            if checksum is not None and reference is not None and reference.checksum() != checksum:
                 self._references.clear()
                 return Verdict("wrote_outside", "the oracle's own memory was overwritten")
             found = self._name(runs, deterministic=not implementation.nondeterministic)
@@ -129,14 +129,16 @@ class Judge:
             found = self._relations(implementation, runs.first[0])
         return found or verdict
 
-    def _reference(self, implementation: Implementation) -> tuple[Reference | None, int]:
+    def _reference(self, implementation: Implementation) -> tuple[Reference | None, int | None]:
         """The oracle's answer for a legal call, and its checksum; made once for all that share the semantics."""
         if self.reason is not None:
-            return None, 0
+            return None, None
         semantics = self.operator.semantics(implementation.semantics)
         if semantics not in self._references:
             reference = self.operator.reference(self._pure, semantics)
-            self._references[semantics] = reference, reference.checksum()
+            # Where the reference is not on the kernel's device, no write of the kernel's can reach it.
+            reachable = self.memory.home == self.memory.device
+            self._references[semantics] = reference, reference.checksum() if reachable else None
         return self._references[semantics]
 
     def _cannot_take(self, implementation: Implementation) -> str | None:
@@ -158,7 +160,7 @@ class Judge:
                 with self._clock("compare"):
                     problem = attempt.problem
                     if attempt.outputs is not None and reference is not None:
-                        judged = self._values(attempt.outputs, reference)
+                        judged = self._values(attempt.outputs, reference, runs)
                         problem = judged if judged.failed else None
                         verdict = (
                             max(verdict, judged, key=lambda v: (v.ratio, v.vacuous)) if not judged.failed else verdict
@@ -213,7 +215,10 @@ class Judge:
         evidence = self._evidence(name, a[name], mask, None)
         return Verdict("depends_on_poison", "the result depends on memory that nobody wrote", evidence)
 
-    def _values(self, outputs: Outputs, reference: Reference) -> Verdict:
+    def _values(self, outputs: Outputs, reference: Reference, runs: Runs) -> Verdict:
+        """Outputs against the reference; what has the bits of a run that was right is right."""
+        if 0 in runs.first and not runs.failures and equal(runs.first[0], outputs):
+            return PASS
         ratio, vacuous = 0.0, False
         for name, judgement in self.operator.judge(outputs, reference).items():
             if judgement.kind is not None:

@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, cast
 
 from hypothesis.strategies import SearchStrategy
@@ -80,11 +81,13 @@ class Operator(Protocol):
         """The operator's own features that the case uses beyond the plainest call, as short stable words."""
 
 
+@cache
 def names() -> list[str]:
     """The operators there are."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
+@cache
 def get(name: str) -> Operator:
     """An operator by name. Raises ValueError, naming those there are."""
     if name not in names():

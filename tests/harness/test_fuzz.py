@@ -33,7 +33,7 @@ BACKGROUND = (
 def ties(tmp_path_factory):
     """One campaign on a kernel with one bug: (folder, what the command did)."""
     folder = user_folder(tmp_path_factory.mktemp("ties"))
-    done = fuzz(folder, "drops_ties", "--examples", "200", "--seed", "5", "--log", "log.jsonl", run=warpcheck_process)
+    done = fuzz(folder, "drops_ties", "--examples", "100", "--seed", "5", "--log", "log.jsonl", run=warpcheck_process)
     return folder, done
 
 
@@ -83,8 +83,8 @@ def test_the_log_is_json_lines(ties):
 
 def test_the_number_of_examples_is_the_number_of_cases_judged(ties):
     """Shrinking and confirming do not count."""
-    assert 200 == counts(ties[0] / "log.jsonl")["cases"]
-    assert 200 == told(ties[0] / "log.jsonl", "summary")[0]["cases"]
+    assert 100 == counts(ties[0] / "log.jsonl")["cases"]
+    assert 100 == told(ties[0] / "log.jsonl", "summary")[0]["cases"]
 
 
 @pytest.mark.parametrize("number", [1, 401])
@@ -101,7 +101,7 @@ def test_any_number_of_examples(tmp_path, number):
 def test_the_same_seed_finds_the_same(ties, tmp_path):
     """In a folder that knows nothing: the same entries, byte for byte, and the same counts."""
     folder = user_folder(tmp_path)
-    fuzz(folder, "drops_ties", "--examples", "200", "--seed", "5", "--log", "log.jsonl", run=warpcheck_process)
+    fuzz(folder, "drops_ties", "--examples", "100", "--seed", "5", "--log", "log.jsonl", run=warpcheck_process)
     (before,), (after,) = corpus.paths(ties[0] / "corpus"), corpus.paths(folder / "corpus")
     assert before.read_bytes() == after.read_bytes()
     same = ("new", "cases", "targets", "findings")
@@ -116,7 +116,7 @@ def test_a_known_failure_is_counted_and_not_new(ties, tmp_path):
     here = folder / path.relative_to(ties[0])
     here.parent.mkdir(parents=True)
     here.write_bytes(path.read_bytes())
-    done = fuzz(folder, "drops_ties", "--examples", "200", "--seed", "6", "--log", "log.jsonl")
+    done = fuzz(folder, "drops_ties", "--examples", "100", "--seed", "6", "--log", "log.jsonl")
     assert 0 == done.returncode, done.stdout
     assert "1 known failures" in done.stdout
     assert "nothing new" in done.stdout
@@ -128,7 +128,7 @@ def test_a_known_failure_is_counted_and_not_new(ties, tmp_path):
 def test_two_bugs_are_two_entries(tmp_path):
     """Neither hides the other; both come out reduced."""
     folder = user_folder(tmp_path)
-    done = fuzz(folder, "two_bugs", "--examples", "300", "--seed", "2")
+    done = fuzz(folder, "two_bugs", "--examples", "150", "--seed", "2")
     assert 1 == done.returncode
     found = entries(folder / "corpus")
     assert {"wrong_metadata", "wrong_set"} == {entry.verdict.kind for entry in found}
@@ -139,8 +139,8 @@ def test_two_bugs_are_two_entries(tmp_path):
 def test_legal_only_draws_no_illegal_call(tmp_path):
     """A kernel that refuses nothing fails only on calls that the contract forbids."""
     folder = user_folder(tmp_path)
-    legal = fuzz(folder, "accepts_anything", "--examples", "200", "--seed", "3", "--legal-only")
-    every = fuzz(folder, "accepts_anything", "--examples", "60", "--seed", "3")
+    legal = fuzz(folder, "accepts_anything", "--examples", "120", "--seed", "3", "--legal-only")
+    every = fuzz(folder, "accepts_anything", "--examples", "40", "--seed", "3")
     assert (0, 1) == (legal.returncode, every.returncode), legal.stdout
     assert {"accepted_illegal"} == {entry.verdict.kind for entry in entries(folder / "corpus")}
 

@@ -141,8 +141,8 @@ def test_entry_points_are_found(monkeypatch):
 
 
 def test_a_functions_spec_finds_it_again():
-    """In another process, by its file and name."""
-    assert f"{making.__file__}:right" == spec_of(making.right)
+    """In another process: by its module where that is in a package, so that relative imports work."""
+    assert f"{making.__name__}:right" == spec_of(making.right)
     assert (
         making.right(torch.ones(1, 2), 1).tolist()
         == load(NAME, spec_of(making.right)).function(torch.ones(1, 2), 1).tolist()
@@ -185,7 +185,7 @@ named.__module__, named.__qualname__ = __name__, "named"
 
 def test_what_the_module_holds_is_found_whatever_made_it():
     """A decorated function that says the name it is kept under; one that says another is refused."""
-    assert f"{__file__}:named" == spec_of(named)
+    assert f"{__name__}:named" == spec_of(named)
     with pytest.raises(UnknownImplementation, match="top level"):
         spec_of(decorated)
 
@@ -196,4 +196,4 @@ def test_a_wrapper_is_not_taken_for_what_it_wraps():
         spec = spec_of(right)
     except UnknownImplementation:
         return
-    assert f"{__file__}:right" == spec
+    assert f"{__name__}:right" == spec

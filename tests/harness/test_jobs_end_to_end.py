@@ -77,15 +77,15 @@ def test_progress_is_the_sum_of_each_workers_latest():
 def pair(tmp_path_factory):
     """One campaign of two workers: (folder, what the command did)."""
     folder = user_folder(tmp_path_factory.mktemp("pair"))
-    args = ("--examples", "401", "--seed", "5", "--jobs", "2", "--log", "log.jsonl")
+    args = ("--examples", "161", "--seed", "5", "--jobs", "2", "--log", "log.jsonl")
     return folder, fuzz(folder, "two_bugs", *args, run=warpcheck_process)
 
 
 def test_two_workers_judge_what_was_asked_for(pair):
     """The summary counts both of them, and there is one start."""
     summary = told(pair[0] / "log.jsonl", "summary")[0]
-    assert 401 == summary["cases"]
-    assert 401 == summary["targets"][f"{NAME}/mask.two_bugs"]["cases"]
+    assert 161 == summary["cases"]
+    assert 161 == summary["targets"][f"{NAME}/mask.two_bugs"]["cases"]
     assert 1 == len(told(pair[0] / "log.jsonl", "start"))
     assert ("start", "summary") == (events(pair[0] / "log.jsonl")[0]["event"], "summary")
 

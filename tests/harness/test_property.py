@@ -24,7 +24,7 @@ from harness import kernel_property
 from mask import drops_ties, good
 
 test_good = kernel_property("top_k_mask_logits", good, device="cpu", examples=40, seed=3)
-test_bad = kernel_property("top_k_mask_logits", drops_ties, device="cpu", examples=300, seed=3)
+test_bad = kernel_property("top_k_mask_logits", drops_ties, device="cpu", examples=100, seed=3)
 """
 
 
@@ -75,7 +75,7 @@ def test_nothing_stays_of_a_test_that_passed(two_workers, folder):
 def test_called_by_hand(folder, tmp_path):
     """The test is a plain function: it returns, or raises KernelFailure, an AssertionError, with the corpus it was given."""
     with contextlib.chdir(folder):
-        test = kernel_property(NAME, "mask.py:drops_ties", device="cpu", examples=300, seed=1, corpus=tmp_path / "kept")
+        test = kernel_property(NAME, "mask.py:drops_ties", device="cpu", examples=100, seed=1, corpus=tmp_path / "kept")
         assert test.__doc__.startswith("mask.py:drops_ties is right or refuses")
         with pytest.raises(KernelFailure, match=r"mask\.drops_ties wrong_set \(float32\)") as raised:
             test()
