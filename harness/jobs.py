@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,8 +49,12 @@ def run(config: Config, jobs: int, emit: Emit) -> None:
                 open_workers.discard(i)
                 continue
             _take(i, json.loads(line), latest, emit)
+    except KeyboardInterrupt:
+        # They are in sessions of their own, so that each gets the signal once: they keep what they have, and end.
+        for worker in workers:
+            worker.process.send_signal(signal.SIGINT)
+        raise
     finally:
-        # A ctrl-C reaches the workers too (same process group): let them keep what they have, then make sure.
         for worker in workers:
             try:
                 worker.process.wait(timeout=20)
@@ -124,6 +129,7 @@ def _start(config: Config) -> _Worker:
         stderr=errors,
         text=True,
         env=environment,
+        start_new_session=True,
     )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # one that is gone already has its status to say

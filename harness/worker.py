@@ -124,7 +124,7 @@ def _inspect(request: protocol.Inspect) -> Reply:
         cannot_run = implementation.unavailable(request.device)
     except (UnknownImplementation, BadHook) as error:
         return Unusable(str(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{os.path.basename(where.filename)}, line {where.lineno}"
         return Unusable(f"cannot load {request.spec}: {type(error).__name__}: {error} ({place})")

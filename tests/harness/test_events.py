@@ -19,7 +19,17 @@ B = (Verdict("pass", ratio=0.75), Verdict("wrong_set"), Verdict("divergence", ra
 
 def test_every_verdict_is_counted_once():
     """Passed, skipped or failed; the ratio is of what passed alone."""
-    expected = {"cases": 4, "passed": 2, "skipped": 1, "failed": 1, "vacuous": 1, "ratio": 0.5, "known": 0, "idle": "", "why_skipped": "no"}
+    expected = {
+        "cases": 4,
+        "passed": 2,
+        "skipped": 1,
+        "failed": 1,
+        "vacuous": 1,
+        "ratio": 0.5,
+        "known": 0,
+        "idle": "",
+        "why_skipped": "no",
+    }
     assert expected == counted(*A)
     assert 0.75 == counted(*B)["ratio"]
 
