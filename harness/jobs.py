@@ -42,13 +42,20 @@ def run(config: Config, jobs: int, emit: Emit) -> None:
         threading.Thread(target=_read, args=(i, worker, lines), daemon=True).start()
     latest: dict[int, Event] = {}
     open_workers = set(range(jobs))
+    started = False
     try:
         while open_workers:
             i, line = lines.get()
             if line is None:
                 open_workers.discard(i)
                 continue
-            _take(i, json.loads(line), latest, emit)
+            event = json.loads(line)
+            if event["event"] == "start":  # the first one speaks for all
+                if not started:
+                    emit({**event, "seed": config.seed})
+                started = True
+                continue
+            _take(i, event, latest, emit)
     except KeyboardInterrupt:
         # They are in sessions of their own, so that each gets the signal once: they keep what they have, and end.
         for worker in workers:
@@ -72,7 +79,7 @@ def _take(i: int, event: Event, latest: dict[int, Event], emit: Emit) -> None:
     if event["event"] == "progress":
         latest[i] = event
         emit(add(list(latest.values())))
-    elif event["event"] != "start" or i == 0:
+    else:
         emit({**event, "worker": str(i)})
 
 

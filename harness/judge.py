@@ -86,7 +86,7 @@ class Judge:
         with self._clock("data"):
             self.memory = Memory(case, device)
             self.call = self.operator.bind(case, self.memory.tensors)
-            self._pure = self.operator.bind(case, {**self.memory.tensors, **self.memory.inputs()})
+            self._pure = self.operator.bind(case, self.memory.originals())
         with self._clock("oracle"):
             self.reason = self.operator.contract(self.call)
         self._references: dict[Any, tuple[Reference, int | None]] = {}

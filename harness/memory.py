@@ -86,9 +86,9 @@ class Memory:
         """The tensors as new objects: what a kernel does to one of them (`set_`, `unsqueeze_`) does not last."""
         return {name: self.window(view) for name, view in self.case.tensors.items()}
 
-    def inputs(self) -> dict[str, Tensor]:
-        """At home, on memory that no kernel is given: the tensors that are read."""
-        return {name: self.window(self.case.tensors[name], self._image(0)) for name in self._bits}
+    def originals(self) -> dict[str, Tensor]:
+        """Every tensor as it is before a call, at home, on memory that no kernel is given."""
+        return {name: self.window(view, self._image(0)) for name, view in self.case.tensors.items()}
 
     def window(self, view: View, arenas: list[Tensor] | None = None, *, as_bits: bool = False) -> Tensor:
         """Any view, as a tensor on the storages (or on a copy of them); `as_bits` as integers of the same size."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from harness.case import Build, Fill, View
+from harness.case import Build, Case, Fill, View
 from harness.judge import Judge, judge_build
 from harness.memory import POISONS
 from harness.operators import top_k_mask_logits
@@ -640,3 +640,20 @@ def test_an_unsupported_build_is_skipped():
     """The architecture is among what `unsupported` is told."""
     verdict = build_verdict(lambda params, arch: 1 / 0, unsupported=lambda params: f"not on {params['arch']}")
     assert ("skip", "not on sm_90a") == (verdict.kind, verdict.message)
+
+
+def test_the_oracle_reads_nothing_that_a_kernel_is_given():
+    """Not even a tensor without a fill: a k that shares memory with logits of no rows is a legal call."""
+    case = Case(
+        "top_k_mask_logits",
+        {"form": "in_place"},
+        (64,),
+        {"logits": View(0, "float32", (0, 4), (4, 1)), "k": View(0, "int32", (0,), (1,))},
+        {"logits": Fill("cycle", 0, (1.0,))},
+    )
+    for subject in (case, mask_case(2, 4)):
+        judge = Judge(subject, "cpu")
+        assert judge.reason is None
+        given = {t.untyped_storage().data_ptr() for t in judge.memory.tensors.values()}
+        read = {t.untyped_storage().data_ptr() for t in judge._pure.args if isinstance(t, torch.Tensor)}
+        assert set() == given & read
