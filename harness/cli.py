@@ -160,7 +160,7 @@ def fuzz(
     """Look for failures until the time or the examples are used up.
 
     Failures that are in the corpus already are counted and passed by. Ctrl-C ends early and keeps what was found.
-    Exit status: 0 nothing new, 1 new findings, 2 usage.
+    Exit status: 0 nothing new, 1 new findings, 2 usage (or the harness itself failed on a case).
     """
     try:
         where = gpus.resolve(device)
@@ -201,7 +201,8 @@ def fuzz(
             )
     if progress.last is not None:
         out.print(display.summary(progress.last, progress.findings, interrupted=interrupted))
-    sys.exit(FINDINGS if progress.findings else 0)
+    broken = progress.last is not None and progress.last.get("harness_failures")
+    sys.exit(FINDINGS if progress.findings else USAGE if broken else 0)
 
 
 def _targets(operator: str | None, specs: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -111,6 +111,8 @@ def line(event: Event) -> Text:
     ]
     if event["deaths"]:
         parts.append(f"{event['deaths']} processes lost")
+    if event.get("harness_failures"):
+        parts.append(f"the harness failed on {event['harness_failures']} cases (see the warnings)")
     if event["hunting"]:
         parts.append(f"shrinking a {event['hunting']}")
     return Text(", ".join(parts))

@@ -106,13 +106,11 @@ class Campaign:
         try:
             self._open()
             self._resume()
-            turn = 0
             source = random.Random(self.config.seed)
             while self._left() and any(self.runnable.values()):
                 for name in self.config.operators:
                     if self._left() and self.runnable[name]:
                         self._turn(operators.get(name), source.getrandbits(64))
-                turn += 1
             self._finish_builds()
             self._report(force=True)
         except KeyboardInterrupt:
@@ -309,6 +307,7 @@ class Campaign:
             "builds_pending": self.queue.pending if self.queue else 0,
             "findings": len(self.ledger.new),
             "deaths": self.engine.deaths,
+            "harness_failures": self.engine.failures,
             "targets": {f"{o}/{s.name}": s.state() for (o, _), s in self.stats.items()},
             "timing": {what: round(seconds, 3) for what, seconds in timing.items()},
         }

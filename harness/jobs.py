@@ -87,7 +87,7 @@ def add(progress: list[Event]) -> Event:
     """The progress of several workers as one."""
     total: dict[str, Any] = dict(progress[0])
     for other in progress[1:]:
-        for key in ("cases", "builds", "builds_pending", "findings", "deaths"):
+        for key in ("cases", "builds", "builds_pending", "findings", "deaths", "harness_failures"):
             total[key] += other[key]
         total["seconds"] = max(total["seconds"], other["seconds"])
         total["hunting"] = total["hunting"] or other["hunting"]

@@ -85,6 +85,8 @@ class Engine:
         self.journal = journal
         self.timing: dict[str, float] = defaultdict(float)
         self.deaths = 0
+        self.failures = 0
+        """Cases that the harness itself failed on: bugs of its own, told in `warnings`."""
         self.history: deque[Case] = deque(maxlen=HISTORY)
         """What the present child has judged last, oldest first."""
         self.warnings: list[str] = []
@@ -191,7 +193,16 @@ class Engine:
             variant = (spec, _variant(case))
             may_compile = self.device != "cpu" and variant not in self._compiled
             self._compiled.add(variant)
-            reply = self._await_verdict(child, self.limits.first_call if may_compile else 0)
+            try:
+                reply = self._await_verdict(child, self.limits.first_call if may_compile else 0)
+            except HarnessError as error:
+                # A night of fuzzing must not end at one case; whoever runs it hears of it, and of how many there were.
+                self.failures += 1
+                self.warnings.append(f"the harness failed, not a kernel: {last_line(error)} on {case.key().decode()}")
+                verdicts.append(skip(f"the harness failed: {last_line(error)}"))
+                child.end()
+                self._child = None
+                break
             if not isinstance(reply, Judged):
                 died, evidence = self._bury(child, reply)
                 verdicts.append(Verdict("process_died" if died else "hang", f"the process {evidence.error}", evidence))
@@ -289,3 +300,8 @@ class Engine:
 def _variant(case: Case) -> str:
     """What selects another binary, roughly: dtypes. Only a longer time limit depends on it."""
     return ",".join(sorted(view.dtype for view in case.tensors.values()))
+
+
+def last_line(error: BaseException) -> str:
+    """What a traceback comes to."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

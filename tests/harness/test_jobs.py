@@ -17,6 +17,7 @@ import json, sys
 def progress(cases):
     state = {"cases": cases, "passed": cases, "skipped": 0, "failed": 0, "vacuous": 0, "ratio": 0.0, "known": 0, "idle": ""}
     print(json.dumps({"event": "progress", "cases": cases, "builds": 0, "builds_pending": 0, "findings": 1, "deaths": 0,
+                      "harness_failures": 0,
                       "seconds": 1.0, "hunting": "", "targets": {"op/mine": state}, "timing": {"oracle": 0.5}}), flush=True)
 """
 

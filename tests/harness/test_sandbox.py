@@ -325,3 +325,24 @@ def test_the_child_sees_no_gpu_on_cpu_and_the_chosen_one_on_cuda(monkeypatch):
     assert ("3", None) == tuple(
         map(environment_for("cuda", False, "3").get, ("CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET"))
     )
+
+
+def test_a_failure_of_the_harness_ends_no_campaign(engine, monkeypatch):
+    """The case is skipped, counted and told of, with what it was; the other implementation and the next case are judged."""
+    real = engine._receive
+    monkeypatch.setattr(engine, "failures", 0)
+
+    def receive(child, limit):
+        reply = real(child, limit)
+        if type(reply).__name__ == "Judged" and not engine.failures:
+            raise HarnessError("Traceback ...\nKeyError: 'oh'")
+        return reply
+
+    monkeypatch.setattr(engine, "_receive", receive)
+    engine.fresh()
+    engine.warnings.clear()
+    verdicts = engine.judge(mask_case(2, 5), [spec("good"), spec("good")])
+    assert [("skip", "the harness failed: KeyError: 'oh'"), ("pass", "")] == [(v.kind, v.message) for v in verdicts]
+    assert 1 == engine.failures
+    assert "KeyError: 'oh'" in engine.warnings[0]
+    assert '"shape":[2,5]' in engine.warnings[0]
