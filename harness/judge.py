@@ -20,7 +20,7 @@ from torch import Tensor
 
 from harness import operators, pattern
 from harness.attempt import Attempt, Bench, build_failure
-from harness.case import Build, Case
+from harness.case import Build, Case, CaseError
 from harness.implementations import Implementation
 from harness.memory import Memory, is_poison
 from harness.normalise import first_error
@@ -89,6 +89,10 @@ class Judge:
             self._pure = self.operator.bind(case, self.memory.originals())
         with self._clock("oracle"):
             self.reason = self.operator.contract(self.call)
+        unfilled = [name for name in case.tensors if name not in case.fills and name not in self.call.writes]
+        if self.reason is None and unfilled:
+            # What is read would be poison, and every right kernel accused of depending on it.
+            raise CaseError(f"a legal call reads tensor {unfilled[0]!r}, which has no fill")
         self._references: dict[Any, tuple[Reference, int | None]] = {}
         self._announce: Callable[[], None] = lambda: None
 

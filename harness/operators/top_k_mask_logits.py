@@ -166,7 +166,6 @@ def _broken(case: Case, wrong: str) -> Case:
             params["form"] = "in_place"
             tensors.pop("out", None)
             k = View(logits.storage, "int32", (batch,), (1,), -(-logits.offset // 4) * 4)
-            del fills["k"]
         tensors["k"] = k
     elif wrong == "logits_dtype":
         dtype = "float64" if vocab % 2 else "int32"

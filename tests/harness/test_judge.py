@@ -4,11 +4,12 @@
 
 import itertools
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given
 
-from harness.case import Build, Case, Fill, View
+from harness.case import Build, Case, CaseError, Fill, View
 from harness.judge import Judge, judge_build
 from harness.memory import POISONS
 from harness.operators import top_k_mask_logits
@@ -642,15 +643,25 @@ def test_an_unsupported_build_is_skipped():
     assert ("skip", "not on sm_90a") == (verdict.kind, verdict.message)
 
 
+UNFILLED = Case(
+    "top_k_mask_logits",
+    {"form": "in_place"},
+    (64,),
+    {"logits": View(0, "float32", (1, 4), (4, 1)), "k": View(0, "int32", (1,), (1,), 32)},
+    {"logits": Fill("cycle", 0, (1.0,))},
+)
+"""Legal: k lies behind logits in one storage. Nothing says what it holds."""
+
+
+def test_a_legal_call_reads_no_poison():
+    """A case whose input has no fill is refused: every right kernel would depend on the poison."""
+    with pytest.raises(CaseError, match="reads tensor 'k', which has no fill"):
+        Judge(UNFILLED, "cpu")
+
+
 def test_the_oracle_reads_nothing_that_a_kernel_is_given():
-    """Not even a tensor without a fill: a k that shares memory with logits of no rows is a legal call."""
-    case = Case(
-        "top_k_mask_logits",
-        {"form": "in_place"},
-        (64,),
-        {"logits": View(0, "float32", (0, 4), (4, 1)), "k": View(0, "int32", (0,), (1,))},
-        {"logits": Fill("cycle", 0, (1.0,))},
-    )
+    """Not even where two tensors share a storage."""
+    case = msgspec.structs.replace(UNFILLED, fills={**UNFILLED.fills, "k": Fill("cycle", 0, (1,))})
     for subject in (case, mask_case(2, 4)):
         judge = Judge(subject, "cpu")
         assert judge.reason is None

@@ -4,14 +4,14 @@
 
 import pytest
 import torch
-from hypothesis import find, given
+from hypothesis import HealthCheck, find, given, settings
 from msgspec.structs import replace
 
 from harness import operators
 from harness.case import Fill, tidy, validate
 from harness.memory import Memory
 from harness.operators import top_k_mask_logits as operator
-from harness.strategies import SCALES
+from harness.strategies import SCALES, Scale
 from oracles.judgement import bits
 from oracles.top_k_mask_logits import Semantics
 from tests.harness.making import NAME, drawn, mask_case
@@ -260,3 +260,13 @@ def test_the_oracles_copy_of_an_expanded_input_is_whole():
     call = operator.bind(case, {**memory.tensors, "logits": memory.read("logits")})
     want = operator.reference(call, Semantics()).want["out"]
     assert [[-torch.inf, -torch.inf, 3.0, 4.0]] * 3 == want.tolist()
+
+
+@settings(max_examples=400, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(operator.cases(Scale(1 << 12, 16)))
+def test_every_tensor_that_a_legal_call_reads_has_a_fill(case):
+    """Also where a call was meant to be illegal and came out legal."""
+    memory = Memory(case, "cpu")
+    call = operator.bind(case, memory.tensors)
+    if operator.contract(call) is None:
+        assert set() == case.tensors.keys() - case.fills.keys() - call.writes
