@@ -123,10 +123,11 @@ class Settler:
 
     @contextlib.contextmanager
     def _patience(self, kind: str) -> Iterator[None]:
-        """While looking for the same hang again, wait for a tenth of the limit only."""
+        """While looking for the same hang again, wait for a part of the limits only."""
         limits = self.engine.limits
         if kind == "hang":
-            self.engine.limits = dataclasses.replace(limits, run=max(1.0, limits.run / 10))
+            short = {"run": max(1.0, limits.run / 10), "first_call": limits.first_call / 4}
+            self.engine.limits = dataclasses.replace(limits, **short)
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ from harness.events import Event
 from harness.fuzz import Campaign, Config
 from harness.sandbox import Limits
 
-LIMITS = Limits(run=3.0)
+LIMITS = Limits(run=3.0, first_call=20.0)
 """Generous for calls of milliseconds; what a hang costs."""
 
 
