@@ -36,7 +36,7 @@ from harness.strategies import SCALES
 from harness.verdict import COSTLY, Verdict
 
 REPORT_EVERY = 0.2
-SHRINK_CALLS = 200
+SHRINK_CALLS = 100
 """What Hypothesis may spend on a failure before `harness.reduce` goes on from where it got to."""
 
 
@@ -53,6 +53,8 @@ class Config:
     seed: int = 0
     profile: str = "dev"
     corpus: Path = Path("corpus")
+    shrink_seconds: float | None = None
+    """Until a failure should be small; None is the profile's. (The number of judgements is limited as well.)"""
     illegal: bool = True
     builds: bool = True
     limits: Limits = field(default_factory=Limits)
@@ -99,7 +101,7 @@ class Campaign:
         self._cache: dict[tuple[bytes, str], Verdict] = {}
         self._hunt: Found | None = None
         self._waiting: list[Found] = []
-        self._patience = SHRINK_SECONDS[config.profile]
+        self._patience = config.shrink_seconds or SHRINK_SECONDS[config.profile]
 
     def run(self) -> None:
         """Until the budget is spent. Raises UnusableImplementation before anything runs; KeyboardInterrupt passes."""

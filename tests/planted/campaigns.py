@@ -42,7 +42,7 @@ def hunt(operator: str, spec: str, *, seed: int, cases: int, folder: Path, after
 
     config = Config(
         (operator,), {operator: (spec,)}, device, seconds=None, cases=cases, seed=seed, corpus=folder, builds=False,
-        limits=LIMITS,
+        limits=LIMITS, shrink_seconds=3600.0,  # the number of judgements decides, not the clock
     )  # fmt: skip
     campaign = Campaign(config, emit)
     campaign.run()
