@@ -95,8 +95,7 @@ def _literal(x: Tensor) -> tuple[str, str]:
     Plain values where they say all; bit patterns where there is a NaN with a payload, which no literal spells.
     """
     values = [repr(v) for v in x.tolist()]
-    again = torch.tensor([float(v) if x.dtype.is_floating_point else v for v in x.tolist()], dtype=x.dtype)
-    spelled = torch.tensor([float(v) for v in values], dtype=x.dtype) if x.dtype.is_floating_point else again
+    spelled = torch.tensor([float(v) for v in values] if x.dtype.is_floating_point else x.tolist(), dtype=x.dtype)
     if torch.equal(bits(spelled), bits(x)):
         return f"torch.tensor([{', '.join(values)}], dtype={x.dtype})", ""
     return (
