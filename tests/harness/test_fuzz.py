@@ -305,9 +305,9 @@ def test_kill_9_of_the_judging_child_is_a_verdict(tmp_path):
     with Running(folder, *BACKGROUND, "--impl", "mask.py:blocks", "--examples", "30") as running:
         child = the_one_that_waits(folder, running)
         assert child != running.process.pid
-        (folder / "go").touch()
-        os.kill(child, signal.SIGSTOP)  # it may have seen the file by now; it must not answer
         os.kill(child, signal.SIGKILL)
+        assert wait_until(lambda: child not in running.family())  # gone before it can see the file and answer
+        (folder / "go").touch()
         assert 1 == running.wait(), running.text()
     (entry,) = entries(folder / "corpus")
     assert ("process_died", "died of SIGKILL") == (entry.verdict.kind, entry.verdict.evidence.error)
