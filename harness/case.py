@@ -39,6 +39,8 @@ FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 FILL_KINDS = (
     "cycle",
     "choice",
+    "uniform",
+    "dominant",
     "spread",
     "near",
     "sorted",
@@ -117,7 +119,7 @@ class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """One of `FILL_KINDS`."""
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
     values: tuple[Number, ...] = ()
-    """What `cycle` and `choice` take their values from."""
+    """What `cycle` and `choice` take their values from; the scale of `uniform` and `dominant`; what `near` is near to."""
     planted: tuple[Planted, ...] = ()
 
 
@@ -135,6 +137,8 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     tensors: dict[str, View] = {}
     fills: dict[str, Fill] = {}
     """One for each tensor that is read; a tensor without one holds poison."""
+    tuning: Natural = 0
+    """Which of an implementation's TUNING choices (block sizes and the like) is asked for, modulo their number."""
     format: int = FORMAT
 
     def key(self) -> bytes:

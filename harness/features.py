@@ -50,18 +50,19 @@ def aliases(case: Case) -> list[str]:
 
 def main_dtype(case: Case) -> str:
     """The dtype of the operator's first tensor: the one its kernels are specialised for."""
-    first = next(name for name in operators.get(case.operator).DIMENSIONS if name in case.tensors)
+    first = next(name for name in operators.get(case.operator).dimensions(case) if name in case.tensors)
     return case.tensors[first].dtype
 
 
 def traits(case: Case) -> tuple[str, ...]:
     """All of a case's words, dtype first."""
-    words = [main_dtype(case), *operators.get(case.operator).features(case), *aliases(case)]
+    words = [*coarse_traits(case)]
     for name, view in case.tensors.items():
         words += [f"{name} {word}" for word in layout(view)]
     return tuple(words)
 
 
 def coarse_traits(case: Case) -> tuple[str, ...]:
-    """Those that stay within one family of code paths: the dtype and how memory is shared."""
-    return (main_dtype(case), *operators.get(case.operator).features(case), *aliases(case))
+    """Those that stay within one family of code paths: the dtype, how memory is shared, what the kernel was tuned to."""
+    tuned = ("tuned",) if case.tuning else ()
+    return (main_dtype(case), *operators.get(case.operator).features(case), *aliases(case), *tuned)

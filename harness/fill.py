@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from harness.case import FILL_KINDS, CaseError, Fill, Number, fits
@@ -129,6 +130,37 @@ def _raw(fill: Fill, dtype: torch.dtype, start: int, count: int, _: tuple[int, .
     return low.to(INT[dtype.itemsize])
 
 
+def _uniform(
+    fill: Fill, dtype: torch.dtype, start: int, count: int, _: tuple[int, ...], device: torch.device
+) -> Tensor:
+    """Floats: evenly spread in [-scale, scale), the scale (1 by default) taken down to a power of two. Integers: any.
+
+    Every value is n · 2^e with an n that the mantissa holds, so that making it from n rounds nothing.
+    """
+    if not dtype.is_floating_point:
+        return _raw(fill, dtype, start, count, (), device)
+    digits = min(FLOAT_LAYOUT[dtype][1], 29)
+    scale = float((fill.values or (1.0,))[0])
+    exponent = math.frexp(scale)[1] - 1 - digits if math.isfinite(scale) else 0
+    n = below(words(fill.seed, start, count, device), 2 << digits) - (1 << digits)
+    return (n.to(torch.float64) * 2.0**exponent).to(dtype).view(INT[dtype.itemsize])
+
+
+def _dominant(
+    fill: Fill, dtype: torch.dtype, start: int, count: int, shape: tuple[int, ...], device: torch.device
+) -> Tensor:
+    """`uniform`, but for one row (all dimensions but the last are rows; which one is drawn), which is 16 times as large."""
+    small = _uniform(fill, dtype, start, count, shape, device)
+    if not dtype.is_floating_point:
+        return small
+    columns = max(shape[-1] if shape else 1, 1)
+    row = mix(fill.seed) % max(math.prod(shape[:-1]), 1)
+    index = torch.arange(start, start + count, device=device)
+    scale = 16.0 * float((fill.values or (1.0,))[0])
+    large = _uniform(replace(fill, values=(scale,)), dtype, start, count, shape, device)
+    return torch.where(index // columns == row, large, small)
+
+
 def _spread(fill: Fill, dtype: torch.dtype, start: int, count: int, _: tuple[int, ...], device: torch.device) -> Tensor:
     """Floats: sign and mantissa random, exponent one of 8 around 1, so log-uniform in ±[2^-4, 2^4). Integers: any."""
     if not dtype.is_floating_point:
@@ -210,7 +242,7 @@ def _mostly_minus_inf(
 
 
 _MAKERS: tuple[Maker, ...] = (
-    _cycle, _choice, _spread, _near, _sorted, _outlier, _mostly_minus_inf, _specials, _raw,
+    _cycle, _choice, _uniform, _dominant, _spread, _near, _sorted, _outlier, _mostly_minus_inf, _specials, _raw,
 )  # fmt: skip
 
 KINDS: dict[str, Maker] = dict(zip(FILL_KINDS, _MAKERS, strict=True))

@@ -259,7 +259,8 @@ class Campaign:
 
     def _queue_builds(self, case: Case) -> None:
         if self.queue is not None:
-            self.queue.add(case.operator, operators.get(case.operator).build_params(case))
+            params = operators.get(case.operator).build_params(case)
+            self.queue.add(case.operator, {**params, "tuning": case.tuning})
 
     def _drain_builds(self) -> None:
         if self.queue is None:

@@ -4,6 +4,8 @@ An implementation is a callable with the operator's signature. What else it may 
     unsupported(params) -> str | None    why calls with these parameters are not for it, said before anything is built
     unavailable(device) -> str | None    why nothing at all can run on this torch.device
     build(params, arch) -> None          compile only; needs no GPU. Raises on failure, with `tool` and `log` if it can
+    TUNING                               choices of tuning keywords (block sizes and the like), the default first: each a
+                                         dict that the function takes as keyword arguments, and `build` by its index
     BUILD_AXES                           name -> values: toolchain options that `build` takes as further parameters
     ARCHS                                the architectures that `build` knows; without it, those of `DEFAULT_ARCHS`
     SEMANTICS                            where the operator leaves a choice
@@ -68,6 +70,17 @@ class Implementation:
     def nondeterministic(self) -> bool:
         return bool(getattr(self.module, "NONDETERMINISTIC", False))
 
+    def tuning(self, number: int) -> Mapping[str, Any]:
+        """The keyword arguments of a tuning choice, by any number: of `Case.tuning` or of a build's params."""
+        choices: tuple[Mapping[str, Any], ...] = getattr(self.module, "TUNING", ({},))
+        return choices[number % len(choices)]
+
+    def tuned(self, params: Params) -> Params:
+        """What `build` and `unsupported` are told: the tuning's number made the index of a choice, the default left out."""
+        index = params.get("tuning", 0) % len(getattr(self.module, "TUNING", ({},)))
+        rest = {name: value for name, value in params.items() if name != "tuning"}
+        return {**rest, "tuning": index} if index else rest
+
     def unsupported(self, params: Params) -> str | None:
         """Why calls with these parameters are not for this implementation; None when they are."""
         return self._ask("unsupported", params)
@@ -97,6 +110,7 @@ class Implementation:
         """Every compilation that calls with these parameters can need: all architectures, all toolchain options."""
         if not self.can_build:
             return
+        params = self.tuned(params)
         axes: Mapping[str, tuple[Any, ...]] = getattr(self.module, "BUILD_AXES", {})
         for arch in getattr(self.module, "ARCHS", DEFAULT_ARCHS):
             for values in itertools.product(*axes.values()):

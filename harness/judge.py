@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -118,7 +119,8 @@ class Judge:
         Raises DeviceBroken when the device is lost, ValueError for an implementation that declares unknown semantics.
         """
         self._announce = announce
-        why = implementation.unsupported(self.operator.build_params(self.case)) or self._cannot_take(implementation)
+        params = {**self.operator.build_params(self.case), "tuning": self.case.tuning}
+        why = implementation.unsupported(implementation.tuned(params)) or self._cannot_take(implementation)
         if why is not None:
             return skip(why)
         with self._clock("oracle"):
@@ -182,7 +184,7 @@ class Judge:
             call = bench.call()
         self._announce()
         with self._clock("kernel"):
-            result, error = bench.run(call, function, poison)
+            result, error = bench.run(call, partial(function, **implementation.tuning(self.case.tuning)), poison)
         with self._clock("compare"):
             return bench.examine(call, result, error)
 

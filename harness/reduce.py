@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from harness import operators
 from harness.case import Build, Case, Fill, View, contiguous, tidy
 from harness.fill import KINDS
+from harness.resize import resized, sizes
 from harness.strategies import Layout
 
 
@@ -73,6 +74,8 @@ def feature_steps(case: Case) -> Iterator[Step]:
     """Turn one feature off: the operator's own, a shared storage, a layout."""
     for simple in operators.get(case.operator).simpler(case):
         yield "a feature of the call", simple
+    for simpler in range(case.tuning):
+        yield "tuning", replace(case, tuning=simpler)
     for name, view in case.tensors.items():
         others = [v for n, v in case.tensors.items() if n != name and v.storage == view.storage]
         if others:
@@ -97,38 +100,11 @@ def _layout_of(view: View) -> Layout | None:
 
 def size_steps(case: Case) -> Iterator[Step]:
     """Make one dimension smaller in every tensor that has it: to 1, by half, by a quarter, by one."""
-    dimensions = operators.get(case.operator).DIMENSIONS
-    sizes: dict[str, int] = {}
-    for tensor, names in dimensions.items():
-        if tensor in case.tensors:
-            for name, size in zip(names, case.tensors[tensor].shape):
-                sizes.setdefault(name, size)
-    for name, size in sizes.items():
+    dimensions = operators.get(case.operator).dimensions(case)
+    for name, size in sizes(case, dimensions).items():
         for smaller in dict.fromkeys((1, 2, size // 2, size - size // 4, size - 1)):
             if 0 < smaller < size:
-                yield f"{name} {size} -> {smaller}", _resized(case, dimensions, name, size, smaller)
-
-
-def _resized(case: Case, dimensions: object, name: str, old: int, new: int) -> Case:
-    tensors = dict(case.tensors)
-    for tensor, names in dimensions.items():  # type: ignore[attr-defined]
-        if (view := tensors.get(tensor)) is None or len(names) != len(view.shape):
-            continue
-        shape = tuple(new if n == name and size == old else size for n, size in zip(names, view.shape))
-        tensors[tensor] = resize(view, shape)
-    return replace(case, tensors=tensors)
-
-
-def resize(view: View, shape: tuple[int, ...]) -> View:
-    """The view with another shape and the same padding: what each pitch has beyond the dimensions inside it stays."""
-    strides = list(view.strides)
-    inner = sorted((i for i, stride in enumerate(view.strides) if stride), key=lambda i: (view.strides[i], -i))
-    old_reach, new_reach = 1, 1
-    for i in inner:
-        padding = view.strides[i] - old_reach
-        strides[i] = max(new_reach + padding, 0)
-        old_reach, new_reach = view.strides[i] * view.shape[i], strides[i] * shape[i]
-    return replace(view, shape=shape, strides=tuple(strides))
+                yield f"{name} {size} -> {smaller}", resized(case, dimensions, {name: smaller})
 
 
 def fill_steps(case: Case) -> Iterator[Step]:

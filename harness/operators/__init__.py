@@ -44,8 +44,12 @@ class Operator(Protocol):
     NAME: str
     OUTPUTS: tuple[str, ...]
     """Names of what a call returns, in order."""
-    DIMENSIONS: Mapping[str, tuple[str, ...]]
-    """Tensor name -> a name for each of its dimensions; dimensions of one name have one size in a legal call."""
+
+    def dimensions(self, case: Case) -> Mapping[str, tuple[str, ...]]:
+        """Tensor name -> a name for each of its dimensions; dimensions of one name have one size in a legal call.
+
+        The first tensor is the main one: its dtype is what the operator's kernels are specialised for.
+        """
 
     def cases(self, scale: Scale, *, illegal: bool = True) -> SearchStrategy[Case]:
         """Calls, the simplest first; with `illegal`, some that the contract forbids."""

@@ -26,7 +26,6 @@ from oracles.judgement import Judgement, Reference
 
 NAME = "top_k_mask_logits"
 OUTPUTS = ("out",)
-DIMENSIONS = {"logits": ("batch", "vocab"), "k": ("batch",), "out": ("batch", "vocab")}
 
 DTYPES = ("float32", "float16", "bfloat16")
 
@@ -188,6 +187,10 @@ def _broken(case: Case, wrong: str) -> Case:
         strides = (2 * max(vocab, 1), 2) if wrong == "out_stride" else contiguous(shape)
         tensors["out"] = View(1, dtype, shape, strides)
     return Case(NAME, params, case.storages, tensors, fills)
+
+
+def dimensions(case: Case) -> Mapping[str, tuple[str, ...]]:
+    return {"logits": ("batch", "vocab"), "k": ("batch",), "out": ("batch", "vocab")}
 
 
 def bind(case: Case, tensors: Mapping[str, Tensor]) -> Call:

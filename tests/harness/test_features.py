@@ -4,6 +4,7 @@
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from harness.case import View
 from harness.features import aliases, coarse_traits, layout, relation, traits
@@ -65,6 +66,13 @@ def test_aliases_name_both_tensors():
 def test_the_plainest_call_has_its_dtype_alone():
     """Every other word is a feature that can be turned off."""
     assert ("float32",) == traits(mask_case())
+
+
+def test_a_tuning_other_than_the_default_is_a_trait():
+    """It selects another binary."""
+    case = mask_case()
+    assert ("float32",) == traits(case)
+    assert ("float32", "tuned") == traits(replace(case, tuning=3))
 
 
 @drawn(150)

@@ -112,6 +112,18 @@ GOLDEN_BITS = {
     ),
     ("choice", "float16"): "0000 3c00 0000 0000 3c00 0000 3c00 0000 0000 0000 0000 3c00",
     ("choice", "bfloat16"): "0000 3f80 0000 0000 3f80 0000 3f80 0000 0000 0000 0000 3f80",
+    (
+        "uniform",
+        "float32",
+    ): "bf095ebc 3dcc64b0 be3b6270 bf4dc67c 3f6136d6 bf51a760 3f73290a bd56e200 bd920b20 be832ea4 bf729dba 3f3cbf8c",
+    ("uniform", "float16"): "b84c 2e60 b1e0 ba70 3b08 ba8e 3b98 aac0 aca0 b41c bb96 39e4",
+    ("uniform", "bfloat16"): "bf0a 3dc0 be40 bf4e 3f60 bf52 3f72 bd60 bda0 be84 bf74 3f3c",
+    (
+        "dominant",
+        "float32",
+    ): "bf095ebc 3dcc64b0 be3b6270 bf4dc67c 3f6136d6 bf51a760 3f73290a bd56e200 bf920b20 c0832ea4 c1729dba 413cbf8c",
+    ("dominant", "float16"): "b84c 2e60 b1e0 ba70 3b08 ba8e 3b98 aac0 bca0 c41c cb96 49e4",
+    ("dominant", "bfloat16"): "bf0a 3dc0 be40 bf4e 3f60 bf52 3f72 bd60 bfa0 c084 c174 413c",
     ("spread", "float32"): (
         "3e50a2f6 c0c64b4f 4093b26f 3f1cc273 be9b6b66 3dac5051 c09485ab 4048f08a 40df4e6d 40b45728 3eb123c1 bedfc613"
     ),
@@ -188,6 +200,12 @@ GOLDEN_HASHES = {
     ("choice", "float32"): "5fd2322cb654",
     ("choice", "float16"): "ec9b14ba90cb",
     ("choice", "bfloat16"): "b5d79b1f3359",
+    ("uniform", "float32"): "cf0227796c04",
+    ("uniform", "float16"): "d2fca88fdacd",
+    ("uniform", "bfloat16"): "1d030bf5f42c",
+    ("dominant", "float32"): "f62d7911273f",
+    ("dominant", "float16"): "9f1b97638ca2",
+    ("dominant", "bfloat16"): "7293c0703e58",
     ("spread", "float32"): "c4375b10469a",
     ("spread", "float16"): "8c4ec0858d34",
     ("spread", "bfloat16"): "7a7e32abd384",
@@ -393,6 +411,32 @@ def test_an_empty_fill_is_empty():
     """No elements, no planted values, the right dtype."""
     made = make_bits(Fill("cycle", planted=(Planted(0, 1.0),)), torch.float16, (0, 4), "cpu")
     assert (0, torch.int16) == (made.numel(), made.dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("scale", "power"), [(1.0, 1.0), (3.9, 2.0), (0.25, 0.25)])
+def test_uniform_values_are_evenly_spread_up_to_the_scale(dtype, scale, power):
+    """In [-scale, scale), the scale taken down to a power of two; a quarter of the values in each quarter of that."""
+    made = values(Fill("uniform", 7, (scale,)), dtype, (4000,)).double() / power
+    assert made.min() >= -1
+    assert made.max() < 1
+    quarters = torch.histc(made, 4, -1, 1).tolist()
+    assert all(900 < n < 1100 for n in quarters), quarters
+
+
+def test_uniform_values_use_the_whole_mantissa():
+    """Neighbours differ by 2^-10 in float16 and by 2^-7 in bfloat16, as numbers next to 1 do."""
+    for dtype, step in ((torch.float16, 2.0**-10), (torch.bfloat16, 2.0**-7)):
+        distinct = values(Fill("uniform", 3), dtype, (100_000,)).double().unique()
+        assert step == float(distinct.diff().min())
+        assert step == float(distinct.diff().max())
+
+
+def test_one_row_dominates():
+    """All dimensions but the last are rows; one of them is 16 times as large, and its values are random as well."""
+    made = values(Fill("dominant", 5, (0.5,)), torch.float16, (4, 3, 64)).double().abs().amax(-1).view(-1)
+    assert 1 == int((made > 0.5).sum())
+    assert made.max() > 4
 
 
 def test_an_unknown_kind_is_a_clear_error():

@@ -50,6 +50,18 @@ def test_a_file_says_all_about_its_function(mine):
     assert [("sm_80", 17), ("sm_80", 20)] == [(b.arch, b.params["std"]) for b in found.builds({"dtype": "float32"})]
 
 
+def test_a_tuning_is_any_number_of_the_choices_there_are():
+    """Modulo their number; the default is not mentioned to builds, and neither is any where there is no choice."""
+    tuned = making.implementation(making.right, TUNING=({"block": 16}, {"block": 64}), build=lambda params, arch: None)
+    plain = making.implementation(making.right, build=lambda params, arch: None)
+    assert [{"block": 16}, {"block": 64}, {"block": 16}] == [tuned.tuning(number) for number in (0, 1, 2)]
+    assert {} == plain.tuning(5)
+    params = {"dtype": "float32", "tuning": 3}
+    assert {"dtype": "float32", "tuning": 1} == next(tuned.builds(params)).params
+    assert {"dtype": "float32"} == next(tuned.builds({**params, "tuning": 2})).params
+    assert {"dtype": "float32"} == next(plain.builds(params)).params
+
+
 def test_a_function_is_called_by_where_its_file_lies(mine, monkeypatch):
     """As from an import where one would find it, else by its path; the same however the file is spelled."""
     below = mine.parent / "some" / "kernels"

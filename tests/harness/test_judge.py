@@ -478,6 +478,24 @@ def test_unsupported_is_a_skip_with_its_reason():
     assert [{"dtype": "float32", "k": "int"}] == asked
 
 
+def test_a_tuning_comes_as_keyword_arguments():
+    """The choice that the case's number asks for; `unsupported` is told its index."""
+    seen = []
+
+    def tuned(logits, k, *, out=None, block=0):
+        seen.append(block)
+        return right(logits, k, out=out)
+
+    def unsupported(params):
+        return f"tuning {params['tuning']}" if params.get("tuning") == 2 else None
+
+    what = implementation(tuned, TUNING=({"block": 16}, {"block": 64}, {"block": 1}), unsupported=unsupported)
+    verdicts = [Judge(msgspec.structs.replace(mask_case(), tuning=n), "cpu").judge(what) for n in (0, 1, 5, 4)]
+    assert [16, 16, 64, 64, 64, 64] == seen
+    assert ["pass", "pass", "skip", "pass"] == [verdict.kind for verdict in verdicts]
+    assert "tuning 2" == verdicts[2].message
+
+
 def test_a_missing_in_place_spelling_or_argument_is_a_skip():
     """A function without `out` is not called with it."""
     assert "skip" == judge(right, mask_case(form="in_place")).kind

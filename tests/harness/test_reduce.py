@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harness.case import Build, Case, Fill, Planted, View, tidy, validate
 from harness.operators import top_k_mask_logits
-from harness.reduce import all_steps, feature_steps, fill_steps, reduce, reduce_build, resize, size_steps
+from harness.reduce import all_steps, feature_steps, fill_steps, reduce, reduce_build, size_steps
 from harness.strategies import SCALES
 from tests.harness.making import drawn, mask_case
 
@@ -196,6 +196,13 @@ def test_no_case_is_tried_twice():
     assert len(set(seen)) == len(seen)
 
 
+def test_a_tuning_that_does_not_matter_goes():
+    """To the default, or to the first that still fails."""
+    tuned = replace(START, tuning=6)
+    assert 0 == reduce(tuned, lambda c: True).case.tuning
+    assert 2 == reduce(tuned, lambda c: c.tuning in (2, 4, 6), budget=1000).case.tuning
+
+
 def test_other_steps_can_be_asked_for():
     """Features alone: sizes stay."""
     result = reduce(START, lambda c: True, steps=feature_steps)
@@ -203,26 +210,6 @@ def test_other_steps_can_be_asked_for():
     assert "new" == result.case.params["form"]
     assert "specials" == result.case.fills["logits"].kind
     assert list(fill_steps(result.case))
-
-
-@pytest.mark.parametrize(
-    ("shape", "strides", "new_shape", "new_strides"),
-    [
-        ((4, 10), (10, 1), (4, 3), (3, 1)),
-        ((4, 10), (13, 1), (4, 3), (6, 1)),
-        ((4, 10), (13, 1), (2, 10), (13, 1)),
-        ((4, 10), (9, 1), (4, 3), (2, 1)),
-        ((4, 10), (0, 1), (4, 3), (0, 1)),
-        ((4, 10), (20, 1), (4, 3), (13, 1)),
-        ((2, 3, 5), (30, 10, 2), (2, 3, 4), (24, 8, 2)),
-        ((2, 3, 5), (5, 10, 1), (2, 3, 4), (4, 8, 1)),
-        ((7,), (3,), (2,), (3,)),
-    ],
-)
-def test_resizing_keeps_the_padding(shape, strides, new_shape, new_strides):
-    """What a pitch has beyond what lies inside it stays: padding, overlap by one, an expanded dimension, a transposed order."""
-    view = View(0, "float32", shape, strides, 8)
-    assert View(0, "float32", new_shape, new_strides, 8) == resize(view, new_shape)
 
 
 BUILDS = tuple(
