@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from oracles.judgement import Judgement, Reference, bits
+from oracles.overlap import same_view, share_a_byte
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -81,45 +82,11 @@ def _contract_out(logits: Tensor, k: object, out: object, in_place: bool) -> str
             return "out has a last stride other than 1"
     if target.shape[0] > 1 and target.shape[1] > 0 and target.stride(0) < target.shape[1]:
         return "rows of the written tensor overlap"
-    if not _same_view(target, logits) and _share_a_byte(target, logits):
+    if not same_view(target, logits) and share_a_byte(target, logits):
         return "out overlaps logits partially"
-    if isinstance(k, Tensor) and _share_a_byte(target, k):
+    if isinstance(k, Tensor) and share_a_byte(target, k):
         return "the written tensor overlaps k"
     return None
-
-
-def _same_view(a: Tensor, b: Tensor) -> bool:
-    """Whether every index of a and b is the same address (strides of dimensions of size 1 do not matter)."""
-    if a.shape != b.shape or a.data_ptr() != b.data_ptr():
-        return False
-    return all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride()))
-
-
-def _row_intervals(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Start and end address of the bytes of each run of adjacent elements, as two int64 tensors on the CPU."""
-    size = x.element_size()
-    starts = torch.tensor([x.data_ptr()], dtype=torch.int64)
-    run = size
-    for n, stride in zip(x.shape, x.stride()):
-        if n > 1 and stride == 1 and run == size:
-            run = n * size
-            continue
-        starts = (starts[:, None] + torch.arange(n, dtype=torch.int64) * (stride * size)).reshape(-1)
-    return starts, starts + run
-
-
-def _share_a_byte(a: Tensor, b: Tensor) -> bool:
-    """Exact test: sort a's runs, then ask of each of b's whether any of a's ends after its start and starts before its end."""
-    if a.numel() == 0 or b.numel() == 0 or a.device != b.device:
-        return False
-    a_start, a_end = _row_intervals(a)
-    b_start, b_end = _row_intervals(b)
-    a_start, order = a_start.sort()
-    a_end = a_end[order].cummax(0).values
-    # Of the runs of a that start before b's end, the furthest end decides.
-    before = torch.searchsorted(a_start, b_end)
-    reach = torch.where(before > 0, a_end[(before - 1).clamp(min=0)], torch.iinfo(torch.int64).min)
-    return bool((reach > b_start).any())
 
 
 def reference(logits: Tensor, k: int | Tensor, semantics: Semantics) -> Reference:

@@ -1,3 +1,16 @@
 """The plugin under test is the one these tests run with, installed or not."""
 
+import pytest
+
 pytest_plugins = ["harness.pytest_plugin"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """As the sandbox's children run: calls are small, and a team of threads costs more than it does."""
+    import torch  # not before the plugin has chosen a GPU
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

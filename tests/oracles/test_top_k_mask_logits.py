@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracles.judgement import bits
-from oracles.top_k_mask_logits import DTYPES, Semantics, _same_view, _share_a_byte, contract, judge, reference
+from oracles.top_k_mask_logits import DTYPES, Semantics, contract, judge, reference
 from tests.harness.making import drawn
 
 NAN, INF = math.nan, math.inf
@@ -281,64 +281,6 @@ def test_in_place():
     inside = memory.view(torch.int32)[5:8]
     assert "the written tensor overlaps k" == contract(memory.view(3, 8), inside, None, in_place=True)
     assert contract(memory[:15].view(3, 5), memory.view(torch.int32)[15:18], None, in_place=True) is None
-
-
-BUFFER = torch.zeros(64, dtype=torch.uint8)
-
-
-@st.composite
-def windows(draw):
-    """Any strided 2-D or 1-D window on a small buffer, of elements of 1, 2 or 4 bytes; (tensor, its bytes)."""
-    dtype = draw(st.sampled_from((torch.uint8, torch.float16, torch.int32)))
-    size = dtype.itemsize
-    rank = draw(st.integers(1, 2))
-    shape = tuple(draw(st.integers(0, 4)) for _ in range(rank))
-    strides = tuple(draw(st.integers(0, 5)) for _ in range(rank))
-    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else 0
-    room = 64 // size - span
-    if room < 0:
-        shape, strides, span, room = (1,) * rank, (1,) * rank, 1, 64 // size - 1
-    offset = draw(st.integers(0, room))
-    tensor = BUFFER.view(dtype).as_strided(shape, strides, offset)
-    cells = [offset + sum(i * s for i, s in zip(at, strides)) for at in itertools.product(*map(range, shape))]
-    return tensor, {cell * size + byte for cell in cells for byte in range(size)}
-
-
-@st.composite
-def rows(draw):
-    """A window whose last stride is 1, as `logits` and `out` have: what the contract asks about."""
-    dtype = draw(st.sampled_from((torch.float16, torch.float32)))
-    size = dtype.itemsize
-    batch, vocab, pitch = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.integers(0, 6))
-    span = (batch - 1) * pitch + vocab if batch and vocab else 0
-    if span > 64 // size:
-        batch, span = 1, vocab
-    offset = draw(st.integers(0, 64 // size - span))
-    tensor = BUFFER.view(dtype).as_strided((batch, vocab), (pitch, 1), offset)
-    cells = [offset + i * pitch + j for i in range(batch) for j in range(vocab)]
-    return tensor, {cell * size + byte for cell in cells for byte in range(size)}
-
-
-@drawn(600)
-@given(rows(), rows() | windows())
-def test_sharing_a_byte_is_exact(a, b):
-    """Against sets of bytes: rows that overlap, interleaved rows, an empty tensor inside another, either way round."""
-    expected = bool(a[1] & b[1])
-    assert expected == _share_a_byte(a[0], b[0])
-    assert expected == _share_a_byte(b[0], a[0])
-
-
-@drawn(300)
-@given(rows(), rows())
-def test_the_same_view_is_every_index_at_the_same_place(a, b):
-    """For tensors that hold anything, of one dtype."""
-    x, y = a[0], b[0]
-    if x.dtype != y.dtype or not x.numel():
-        return
-    expected = x.shape == y.shape and all(
-        x[i, j].data_ptr() == y[i, j].data_ptr() for i in range(x.shape[0]) for j in range(x.shape[1])
-    )
-    assert expected == _same_view(x, y)
 
 
 def test_rows_one_element_apart_are_seen_whole():
