@@ -1,43 +1,79 @@
-"""Compilations beside the judging: a thread feeds one build engine; each variant is built once a campaign."""
+"""Compilations beside other work: threads, each of which feeds one build engine; each variant is built once a campaign.
+
+Of several variants that one set of parameters has (architectures × toolchain options), a first one is built for all the
+parameters before a second one is for any, and neighbouring parameters begin with different ones: wherever it stops, it
+has seen something of everything, and plain parameters first.
+"""
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
-from collections import defaultdict
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from harness.case import Build, Params
 from harness.sandbox import Engine
 from harness.verdict import Verdict
 
-Result = tuple[Build, str, Verdict]
+
+class Built(NamedTuple):
+    build: Build
+    spec: str
+    verdict: Verdict
+    seconds: float
+
+
+class _Parameters(NamedTuple):
+    """Whose variants are to be listed; the how-manieth of its implementation they are."""
+
+    operator: str
+    spec: str
+    params: Params
+    position: int
+
+
+class _Variant(NamedTuple):
+    build: Build
+    spec: str
+
+
+_FIRST, _LISTING, _BUILDING = range(3)
+"""What goes before what."""
 
 
 class BuildQueue:
-    """Give it the parameters of drawn cases; take out verdicts.
+    """Give it parameters; take out verdicts.
 
+    first: (spec, `Build.key()`) of variants that go before all others.
     done: variants judged. pending: known ones still to do (parameters whose variants are not listed yet count as one).
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self.engines = engines
+        self.first: set[tuple[str, bytes]] = set()
         self.done = 0
         self._specs: dict[str, tuple[str, ...]] = {}
+        self._archs: dict[str, Collection[str]] = {}
         self._asked: set[tuple[str, str, str]] = set()
-        self._todo: queue.SimpleQueue[tuple[str, str, Params] | None] = queue.SimpleQueue()
-        self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
+        self._positions: Counter[tuple[str, str]] = Counter()
+        self._number = itertools.count()
+        self._todo: queue.PriorityQueue[tuple[tuple[int, ...], int, _Parameters | _Variant | None]]
+        self._todo = queue.PriorityQueue()
+        self._results: queue.SimpleQueue[Built] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._variants: dict[tuple[str, str], list[Build]] = defaultdict(list)
-        self._listed = 0
+        self._listed: set[tuple[str, bytes]] = set()
         self._unlisted = 0
         self._stop = threading.Event()
         self.error: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
-    def watch(self, operator: str, specs: tuple[str, ...]) -> None:
-        """Build these implementations for the operator's parameters from now on."""
-        self._specs[operator] = specs
+    def watch(self, operator: str, specs: tuple[str, ...], archs: Collection[str] = ()) -> None:
+        """Build these implementations for the operator's parameters from now on; for these architectures, or all."""
+        self._specs[operator], self._archs[operator] = specs, archs
 
     def add(self, operator: str, params: Params) -> None:
         """Queue every variant that these parameters need and that was not queued before."""
@@ -48,14 +84,18 @@ class BuildQueue:
             self._asked.add(key)
             with self._lock:
                 self._unlisted += 1
-            self._todo.put((operator, spec, params))
-        if self._thread is None and self._asked:
-            # The child dies with the thread that made it, so the thread is what owns the engine.
-            self._thread = threading.Thread(target=self._work, name="warpcheck-builds", daemon=True)
-            self._thread.start()
+            position = self._positions[operator, spec]
+            self._positions[operator, spec] += 1
+            self._put((_LISTING,), _Parameters(operator, spec, params, position))
+        if not self._threads and self._asked:
+            # A child dies with the thread that made it, so each thread is what owns an engine.
+            for engine in self.engines:
+                thread = threading.Thread(target=self._work, args=(engine,), name="warpcheck-builds", daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
-    def drain(self) -> Iterator[Result]:
-        """The verdicts since the last call. Raises what went wrong in the thread, if anything did."""
+    def drain(self) -> Iterator[Built]:
+        """The verdicts since the last call. Raises what went wrong in a thread, if anything did."""
         while True:
             try:
                 yield self._results.get_nowait()
@@ -64,40 +104,55 @@ class BuildQueue:
         if self.error is not None:
             raise self.error
 
-    def seen(self, operator: str, spec: str) -> tuple[Build, ...]:
-        """All variants of an operator's implementation that were listed so far, in order."""
-        with self._lock:
-            return tuple(self._variants[operator, spec])
-
     @property
     def pending(self) -> int:
         with self._lock:
-            return 0 if self.error else self._listed + self._unlisted - self.done
+            return 0 if self.error else len(self._listed) + self._unlisted - self.done
+
+    def stop(self) -> None:
+        """Begin no compilation any more."""
+        if not self._stop.is_set():
+            self._stop.set()
+            for _ in self._threads:
+                self._put((_FIRST,), None)
 
     def close(self) -> None:
-        """Stop after the present compilation, or kill it when it takes long."""
-        self._stop.set()
-        self._todo.put(None)
-        if self._thread is not None:
-            self._thread.join(timeout=1)
-        self.engine.close()
+        """Stop after the present compilations, or kill those that take long."""
+        self.stop()
+        end = time.monotonic() + 1
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, end - time.monotonic()))
+        for engine in self.engines:
+            engine.close()
 
-    def _work(self) -> None:
+    def _put(self, priority: tuple[int, ...], task: _Parameters | _Variant | None) -> None:
+        self._todo.put((priority, next(self._number), task))
+
+    def _work(self, engine: Engine) -> None:
         try:
-            while (task := self._todo.get()) is not None and not self._stop.is_set():
-                operator, spec, params = task
-                builds = self.engine.builds(operator, spec, params)
-                with self._lock:
-                    builds = tuple(b for b in builds if b not in self._variants[operator, spec])
-                    self._variants[operator, spec] += builds
-                    self._listed += len(builds)
-                    self._unlisted -= 1
-                for build in builds:
-                    if self._stop.is_set():
-                        return
-                    self._results.put((build, spec, self.engine.build(build, spec)))
+            while not self._stop.is_set():
+                task = self._todo.get()[-1]
+                if isinstance(task, _Parameters):
+                    self._list(engine, task)
+                elif task is not None and not self._stop.is_set():
+                    start = time.perf_counter()
+                    verdict = engine.build(task.build, task.spec)
+                    self._results.put(Built(task.build, task.spec, verdict, time.perf_counter() - start))
                     with self._lock:
                         self.done += 1
         except BaseException as error:
             if not self._stop.is_set():
                 self.error = error
+                self.stop()
+
+    def _list(self, engine: Engine, task: _Parameters) -> None:
+        archs = self._archs[task.operator]
+        variants = [b for b in engine.builds(task.operator, task.spec, task.params) if not archs or b.arch in archs]
+        with self._lock:
+            fresh = [(i, b) for i, b in enumerate(variants) if (task.spec, b.key()) not in self._listed]
+            self._listed.update((task.spec, build.key()) for _, build in fresh)
+            self._unlisted -= 1
+        for i, build in fresh:
+            turn = (i - task.position) % len(variants)
+            early = (task.spec, build.key()) in self.first
+            self._put((_FIRST,) if early else (_BUILDING, turn, task.position), _Variant(build, task.spec))

@@ -52,6 +52,13 @@ class Child:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def memory(self) -> int:
+        """Bytes of memory it holds; 0 where the system does not say."""
+        try:
+            return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError):
+            return 0
+
     def tail(self) -> str:
         """The end of what the process printed."""
         self.log.seek(0, os.SEEK_END)

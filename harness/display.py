@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,15 +20,27 @@ PLAIN_EVERY = 15.0
 """Seconds between two lines of progress where there is no terminal."""
 
 
+class Face(NamedTuple):
+    """How the progress of one sort of campaign looks."""
+
+    line: Callable[[Event], Text]
+    """The whole state in one line."""
+    table: Callable[[Event], Table]
+    """The state of every target."""
+    closing: Callable[[Event, list[Event]], Iterator[Text]]
+    """What a summary says under the table and before the findings, which it is given."""
+
+
 class Progress:
     """Shows a campaign's events; `emit` is its callback. On a terminal a table that updates itself, else a line now and
     then. Findings are printed as they come."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, face: Face) -> None:
         self.console = console
+        self.face = face
         self.last: Event | None = None
         self._settled: list[Event] = []
-        self._unreduced: dict[str | None, Event] = {}
+        self._unreduced: dict[tuple[str, str], Event] = {}
         self._plain = 0.0
         self._live = Live(console=console, refresh_per_second=5, transient=True) if console.is_terminal else None
 
@@ -44,16 +57,14 @@ class Progress:
         if event["event"] == "progress":
             self._progress(event)
             return
-        if event["event"] == "finding":
-            # A failure that is not shrunk yet stands for itself until its worker says what became of it.
-            self._unreduced.pop(event.get("worker"), None)
-            (
-                self._unreduced.__setitem__(event.get("worker"), event)
-                if event["unreduced"]
-                else self._settled.append(event)
-            )
-        elif event["event"] == "known":
-            self._unreduced.pop(event.get("worker"), None)
+        worker = event.get("worker", "")
+        if event["event"] == "finding" and event["unreduced"]:
+            # It stands for itself until its worker says what became of it.
+            self._unreduced[worker, event["signature"]] = event
+        elif event["event"] in ("finding", "known"):
+            self._unreduced.pop((worker, event["was"]), None)
+            if event["event"] == "finding":
+                self._settled.append(event)
         elif event["event"] == "withdrawn":
             self._settled = [f for f in self._settled if f["signature"] != event["signature"]]
         if (text := told(event)) is not None:
@@ -70,16 +81,19 @@ class Progress:
     def _progress(self, event: Event) -> None:
         self.last = event
         if self._live is not None:
-            self._live.update(Group(targets(event), line(event)))
+            self._live.update(Group(self.face.table(event), self.face.line(event)))
         elif time.monotonic() - self._plain > PLAIN_EVERY:
             self._plain = time.monotonic()
-            self._say(escape(line(event).plain))
+            self._say(escape(self.face.line(event).plain))
 
 
 def told(event: Event) -> str | None:
     """An event in words, with rich's markup; what others have said is escaped."""
     e = {key: escape(str(value)) for key, value in event.items()}
     match event["event"]:
+        case "start" if "cells" in event:
+            what = f"{e['cells']} builds, {e['jobs']} at a time: {escape(', '.join(event['targets']))}"
+            return f"{what} for {escape(', '.join(event['archs']))}; {e['known']} known failures"
         case "start":
             targets = escape(", ".join(event["targets"]))
             return f"fuzzing {targets} on {e['device']}, seed {e['seed']}, {e['known']} known failures"
@@ -98,8 +112,7 @@ def told(event: Event) -> str | None:
     return None
 
 
-def line(event: Event) -> Text:
-    """The whole state in one line."""
+def _fuzz_line(event: Event) -> Text:
     seconds = max(event["seconds"], 1e-9)
     builds = f"{event['builds']} builds" + (f" ({event['builds_pending']} to do)" if event["builds_pending"] else "")
     parts = [
@@ -118,11 +131,8 @@ def line(event: Event) -> Text:
     return Text(", ".join(parts))
 
 
-def targets(event: Event) -> Table:
-    """The state of every target."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("target", "cases", "passed", "skipped", "known failures", "vacuous", "largest ratio"):
-        table.add_column(column, justify="left" if column == "target" else "right")
+def _fuzz_table(event: Event) -> Table:
+    table = _table("target", "cases", "passed", "skipped", "known failures", "vacuous", "largest ratio")
     for name, state in event["targets"].items():
         if state["idle"]:
             table.add_row(name, Text(f"builds only: {state['idle']}", style="dim"), end_section=False)
@@ -132,18 +142,76 @@ def targets(event: Event) -> Table:
     return table
 
 
-def summary(event: Event, findings: list[Event], *, interrupted: bool) -> RenderableType:
-    """What a campaign came to."""
+def _fuzz_closing(event: Event, findings: list[Event]) -> Iterator[Text]:
     spent = {what: seconds for what, seconds in event["timing"].items() if seconds}
     total = sum(spent.values()) or 1.0
-    shares = ", ".join(
-        f"{what} {100 * seconds / total:.0f}%" for what, seconds in sorted(spent.items(), key=lambda x: -x[1])
-    )
-    parts: list[RenderableType] = ["", targets(event), Text(f"{line(event).plain}; time: {shares}")]
+    shares = (f"{what} {100 * seconds / total:.0f}%" for what, seconds in sorted(spent.items(), key=lambda x: -x[1]))
+    yield Text(f"{_fuzz_line(event).plain}; time: {', '.join(shares)}")
+
+
+FUZZING = Face(_fuzz_line, _fuzz_table, _fuzz_closing)
+
+
+def _build_line(event: Event) -> Text:
+    seconds = max(event["seconds"], 1e-9)
+    parts = [
+        f"{seconds:.0f} s",
+        f"{event['done']} of {event['cells']} builds",
+        f"{event['done'] / seconds:.1f} builds/s",
+        f"{event['findings']} findings",
+    ]
+    if event["deaths"]:
+        parts.append(f"{event['deaths']} processes lost")
+    if event["left"]:
+        parts.append(f"about {duration(event['left'])} left")
+    return Text(", ".join(parts))
+
+
+def duration(seconds: float) -> str:
+    """To two figures or so: 40 s, 12 min, 3 h 20 min."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _build_table(event: Event) -> Table:
+    table = _table("target", "architecture", "builds", "built", "unsupported", "failed")
+    table.columns[1].justify = "left"
+    for name, archs in event["targets"].items():
+        for arch, counts in archs.items():
+            row = (str(counts.get(what, 0)) for what in ("cells", "built", "unsupported", "failed"))
+            table.add_row(name, arch, *row)
+    return table
+
+
+def _build_closing(event: Event, findings: list[Event]) -> Iterator[Text]:
+    yield _build_line(event)
+    new = {finding["signature"] for finding in findings}
+    for signature, count in event["failures"].items():
+        if signature not in new:
+            yield Text(f"known: {signature}, {count} builds", style="dim")
+
+
+BUILDING = Face(_build_line, _build_table, _build_closing)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left")
+    return table
+
+
+def summary(face: Face, event: Event, findings: list[Event], *, interrupted: bool) -> RenderableType:
+    """What a campaign came to."""
+    parts: list[RenderableType] = ["", face.table(event), *face.closing(event, findings)]
     if interrupted:
         parts.append(Text("interrupted; everything found so far is kept", style="yellow"))
     for finding in findings:
-        parts.append(Text(f"new: {finding['signature']}\n     warpcheck repro {finding['file']}", style="red"))
+        count = event.get("failures", {}).get(finding["signature"])
+        what = f"{finding['signature']}, {count} builds" if count else finding["signature"]
+        parts.append(Text(f"new: {what}\n     warpcheck repro {finding['file']}", style="red"))
     if not findings:
         parts.append(Text("nothing new", style="green"))
     return Group(*parts)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from harness import environment, gpus, implementations, operators
 from harness.case import Build
-from harness.sandbox import Engine, HarnessError, UnusableImplementation
+from harness.sandbox import Engine, HarnessError, UnusableImplementation, telling_line
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _builds() -> Iterator[Check]:
                         continue
                     variants = engine.builds(operator, spec, next(iter(module.build_matrix())))
                 except (HarnessError, UnusableImplementation) as error:
-                    yield Check(f"build {operator}/{spec}", "broken", str(error).splitlines()[0])
+                    yield Check(f"build {operator}/{spec}", "broken", telling_line(error))
                     continue
                 yield _build(engine, f"{operator}/{spec}", spec, variants)
 
@@ -85,7 +85,7 @@ def _targets(device: str) -> Iterator[Check]:
                 try:
                     why = engine.inspect(operator, spec).cannot_run
                 except (HarnessError, UnusableImplementation) as error:
-                    yield Check(name, "broken", str(error).splitlines()[0])
+                    yield Check(name, "broken", telling_line(error))
                     continue
                 yield Check(name, "absent" if why else "ok", why or "runs")
 

@@ -1,11 +1,12 @@
 """What a campaign says while it runs: plain JSON objects, one a line in the log.
 
-start     device, seed, environment, targets, known (entries in the corpus)
-resumed   a case that an earlier campaign left under test
-progress  cases, builds, findings, and the state of every target
-finding   a new signature, with its entry's file; `unreduced` first, then reduced
+start     targets, environment, known (entries in the corpus); of fuzzing: device, seed; of building: archs, jobs, cells
+resumed   what an earlier campaign left under test
+progress  findings, and the state of every target; of fuzzing: cases, builds; of building: cells, done, left (seconds),
+          failures (cells by signature)
+finding   a new signature, with its entry's file; `unreduced` first, then reduced (`was`: what it was called before)
 withdrawn a finding that a later one explains
-known     a failure that turned out to be a known bug's
+known     a failure (`was`) that turned out to be a known bug's
 warning   what a person should read
 summary   the last progress, with the outcome
 """
@@ -13,7 +14,7 @@ summary   the last progress, with the outcome
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.verdict import Verdict
@@ -38,8 +39,11 @@ class TargetStats:
     known: int = 0
     ratio: float = 0.0
     """The largest error over bound of any case that passed."""
+    ratios: dict[str, float] = field(default_factory=dict)
+    """The same by flag set (`Operator.flags`): how sharp the bound is, and a kernel that gets worse, show there."""
 
-    def count(self, verdict: Verdict) -> None:
+    def count(self, verdict: Verdict, flags: str = "") -> None:
+        """Count a case that was judged; `flags` is its flag set."""
         self.cases += 1
         if verdict.failed:
             self.failed += 1
@@ -50,14 +54,21 @@ class TargetStats:
             self.passed += 1
             self.vacuous += verdict.vacuous
             self.ratio = max(self.ratio, verdict.ratio)
+            if flags:
+                self.ratios[flags] = max(self.ratios.get(flags, 0.0), verdict.ratio)
 
     def state(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("operator", "name")}
+        return {k: v for k, v in vars(self).items() if k not in ("operator", "name")} | {"ratios": dict(self.ratios)}
 
 
 def merge_states(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """The counts of two workers on one target, together."""
-    return {
-        key: max(value, b[key]) if key == "ratio" else (value or b[key]) if isinstance(value, str) else value + b[key]
-        for key, value in a.items()
-    }
+    return {key: _merge(key, value, b[key]) for key, value in a.items()}
+
+
+def _merge(key: str, a: Any, b: Any) -> Any:
+    if key == "ratio":
+        return max(a, b)
+    if key == "ratios":
+        return {flags: max(a.get(flags, 0.0), b.get(flags, 0.0)) for flags in sorted({*a, *b})}
+    return a or b if isinstance(a, str) else a + b

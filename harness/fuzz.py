@@ -29,8 +29,10 @@ from harness.journal import Journal
 from harness.ledger import Ledger
 from harness.operators import Operator
 from harness.profiles import SHRINK_SECONDS, TURN, profile
+from harness.record import Recorder
 from harness.sandbox import Engine, Limits
 from harness.settle import Found, Settler
+from harness.settle_build import BuildSettler
 from harness.signature import Bucket, bucket
 from harness.strategies import SCALES
 from harness.verdict import COSTLY, Verdict
@@ -137,10 +139,13 @@ class Campaign:
             if buildable and self.config.builds:
                 if self.queue is None:
                     log = Journal(self.config.corpus / journal.FOLDER, f"{self._pid_name}-build")
-                    self.queue = BuildQueue(Engine("cpu", build_only=True, limits=self.config.limits, journal=log))
+                    engine = Engine("cpu", build_only=True, limits=self.config.limits, journal=log)
+                    self.queue = BuildQueue([engine])
                 self.queue.watch(operator, tuple(buildable))
         environment = self.engine.environment()
-        self.settler = Settler(self.engine, self.ledger, self.emit, environment, self.names, self._patience)
+        recorder = Recorder(self.ledger, self.emit, environment, self.names, self.config.device)
+        self.settler = Settler(self.engine, recorder, self._patience)
+        self.build_settler = BuildSettler(recorder, self.config.limits, self._patience)
         self.emit(
             {
                 "event": "start",
@@ -201,9 +206,10 @@ class Campaign:
         verdicts = self._judge(case, specs)
         history = tuple(self.engine.history)[:-1]
         self._queue_builds(case)
+        flags = operators.get(case.operator).flags(case)
         for spec, verdict in zip(specs, verdicts):
             stats = self.stats[case.operator, spec]
-            stats.count(verdict)
+            stats.count(verdict, flags)
             if not verdict.failed:
                 continue
             where = bucket(case, self.names[spec], verdict)
@@ -265,9 +271,10 @@ class Campaign:
     def _drain_builds(self) -> None:
         if self.queue is None:
             return
-        for build, spec, verdict in self.queue.drain():
+        for build, spec, verdict, _ in self.queue.drain():
             if verdict.failed:
-                self.settler.settle_build(build, spec, verdict, self.queue.seen(build.operator, spec))
+                self.build_settler.meet(build, spec, verdict)
+        self.build_settler.settle()
 
     def _finish_builds(self) -> None:
         """Let what is queued be compiled while there is time, or, where only builds can be checked here, all of it."""

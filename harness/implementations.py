@@ -63,7 +63,7 @@ class Implementation:
     """Names of the function's parameters, or None when it takes any."""
 
     @property
-    def semantics(self) -> Mapping[str, str]:
+    def semantics(self) -> Mapping[str, Any]:
         return getattr(self.module, "SEMANTICS", {})
 
     @property

@@ -7,24 +7,28 @@ until none succeeds: the result is a local minimum. No step is ever undone, each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from harness import operators
-from harness.case import Build, Case, Fill, View, contiguous, tidy
+from harness.case import Build, Case, Fill, Params, Planted, View, contiguous, tidy
 from harness.fill import KINDS
 from harness.resize import resized, sizes
 from harness.strategies import Layout
 
+Smallest = TypeVar("Smallest", Case, Build)
+
 
 @dataclass(frozen=True)
-class Reduction:
-    """case: the smallest found. removed: what was taken away, in order. calls: judgements used.
+class Reduction(Generic[Smallest]):
+    """smallest: what was found. removed: what was taken away, in order. calls: judgements used.
     complete: it is a local minimum (the budget sufficed)."""
 
-    case: Case
+    smallest: Smallest
     removed: tuple[str, ...]
     calls: int
     complete: bool
@@ -39,35 +43,49 @@ def reduce(
     *,
     budget: int = 400,
     steps: Callable[[Case], Iterator[Step]] | None = None,
-) -> Reduction:
+) -> Reduction[Case]:
     """Shrink `case`, for which `fails` holds, to a local minimum; at most `budget` calls of `fails`."""
+    return _descend(case, fails, budget, lambda now: ((what, tidy(step)) for what, step in (steps or all_steps)(now)))
+
+
+def _descend(
+    subject: Smallest,
+    fails: Callable[[Smallest], bool],
+    budget: int,
+    steps: Callable[[Smallest], Iterator[tuple[str, Smallest]]],
+) -> Reduction[Smallest]:
     removed: list[str] = []
-    seen = {case.key()}
+    seen = {subject.key()}
     calls = 0
     progress = True
     while progress:
         progress = False
-        for what, candidate in (steps or all_steps)(case):
-            candidate = tidy(candidate)
+        for what, candidate in steps(subject):
             key = candidate.key()
             if key in seen:
                 continue
             if calls >= budget:
-                return Reduction(case, tuple(removed), calls, complete=False)
+                return Reduction(subject, tuple(removed), calls, complete=False)
             seen.add(key)
             calls += 1
             if fails(candidate):
                 removed.append(what)
-                case, progress = candidate, True
+                subject, progress = candidate, True
                 break
-    return Reduction(case, tuple(removed), calls, complete=True)
+    return Reduction(subject, tuple(removed), calls, complete=True)
 
 
 def all_steps(case: Case) -> Iterator[Step]:
     """Every single step from a case, the ones that take away most first."""
-    yield from size_steps(case)  # first, since every later judgement costs what the case is large
+    yield from size_steps(case, least=COARSE)  # first, since every later judgement costs what the case is large
     yield from feature_steps(case)
+    yield from size_steps(case)
     yield from fill_steps(case)
+
+
+COARSE = 4
+"""No dimension gets smaller before features are off: with one key or one row, a bug may show in one place alone, and seem to
+need the feature that makes the place visible."""
 
 
 def feature_steps(case: Case) -> Iterator[Step]:
@@ -98,13 +116,33 @@ def _layout_of(view: View) -> Layout | None:
     return next((p for p in PLAINER if p.view(view.storage, view.dtype, view.shape) == view), None)
 
 
-def size_steps(case: Case) -> Iterator[Step]:
-    """Make one dimension smaller in every tensor that has it: to 1, by half, by a quarter, by one."""
+def size_steps(case: Case, *, least: int = 1) -> Iterator[Step]:
+    """Make one dimension smaller in every tensor that has it: to `least` or 2, by half, by a quarter, by one."""
     dimensions = operators.get(case.operator).dimensions(case)
     for name, size in sizes(case, dimensions).items():
-        for smaller in dict.fromkeys((1, 2, size // 2, size - size // 4, size - 1)):
-            if 0 < smaller < size:
+        for smaller in dict.fromkeys((least, 2, size // 2, size - size // 4, size - 1)):
+            if least <= smaller < size:
                 yield f"{name} {size} -> {smaller}", resized(case, dimensions, {name: smaller})
+
+
+def empty_steps(case: Case) -> Iterator[Step]:
+    """Make one dimension zero. No reduction does: a call without elements is a case of its own, not a smaller one."""
+    dimensions = operators.get(case.operator).dimensions(case)
+    for name in sizes(case, dimensions):
+        yield f"no {name}", resized(case, dimensions, {name: 0})
+
+
+def grown(case: Case) -> Case:
+    """The same call with no dimension smaller than `COARSE`, but for empty ones."""
+    dimensions = operators.get(case.operator).dimensions(case)
+    small = {name: COARSE for name, size in sizes(case, dimensions).items() if 0 < size < COARSE}
+    return resized(case, dimensions, small)
+
+
+def ordinary(case: Case) -> Case:
+    """The same call on ordinary numbers: random ones for every float, no NaN, infinity or repeated value among them."""
+    floats = [name for name in case.fills if "float" in case.tensors[name].dtype]
+    return replace(case, fills={**case.fills, **{name: Fill("uniform", i) for i, name in enumerate(floats)}})
 
 
 def fill_steps(case: Case) -> Iterator[Step]:
@@ -113,6 +151,10 @@ def fill_steps(case: Case) -> Iterator[Step]:
         for i in range(len(fill.planted)):
             rest = fill.planted[:i] + fill.planted[i + 1 :]
             yield f"value planted in {name}", _filled(case, name, replace(fill, planted=rest))
+            for index in dict.fromkeys((0, fill.planted[i].index // 2)):
+                if index < fill.planted[i].index:
+                    moved = (Planted(index, fill.planted[i].value), *rest)
+                    yield f"place of a value planted in {name}", _filled(case, name, replace(fill, planted=moved))
         if "float" in case.tensors[name].dtype:
             for plain in PLAIN_FILLS:
                 if fill_weight(plain) < fill_weight(replace(fill, planted=())):
@@ -153,19 +195,43 @@ def _filled(case: Case, name: str, fill: Fill) -> Case:
     return replace(case, fills={**case.fills, name: fill})
 
 
-def reduce_build(build: Build, others: tuple[Build, ...], fails: Callable[[Build], bool]) -> Build:
-    """The plainest parameters and the first architecture, of those that `others` have, for which `fails` holds still."""
-    for name in build.params:
-        for value in dict.fromkeys(other.params.get(name) for other in others):
-            if value == build.params[name]:
-                break
-            candidate = replace(build, params={**build.params, name: value})
-            if candidate in others and fails(candidate):
-                build = candidate
-                break
-    for arch in dict.fromkeys(other.arch for other in others):
-        if arch == build.arch:
-            break
-        if fails(replace(build, arch=arch)):
-            return replace(build, arch=arch)
-    return build
+def reduce_build(
+    build: Build, matrix: Collection[Build], fails: Callable[[Build], bool], *, budget: int = 200
+) -> Reduction[Build]:
+    """The plainest build of `matrix` that steps lead to from `build`, for which `fails` holds: a local minimum."""
+    return _descend(build, fails, budget, lambda now: build_steps(now, matrix))
+
+
+def build_steps(build: Build, matrix: Collection[Build], together: int = 2) -> Iterator[tuple[str, Build]]:
+    """Make one parameter plainer, or the architecture an earlier one; then up to `together` of these at once.
+
+    What is plain and early is what the matrix has first.
+    """
+    there = {other.key() for other in matrix}
+    choices = [_choices(other) for other in matrix]
+    chosen = _choices(build)
+    plainer: dict[str, list[Any]] = {}
+    for name, value in chosen.items():
+        values = list(dict.fromkeys(other.get(name, _ABSENT) for other in choices))
+        plainer[name] = values[: values.index(value)] if value in values else values
+    for count in range(1, together + 1):
+        for names in combinations(chosen, count):
+            for plain in product(*(plainer[name] for name in names)):
+                candidate = _chosen(build, {**chosen, **dict(zip(names, plain))})
+                if candidate.key() in there:
+                    yield " and ".join(names), candidate
+
+
+_ARCH = "arch"
+_ABSENT = object()
+"""The value of a parameter that is not there."""
+
+
+def _choices(build: Build) -> Params:
+    """What makes a build, the architecture last."""
+    return {**build.params, _ARCH: build.arch}
+
+
+def _chosen(like: Build, choices: Params) -> Build:
+    params = {name: value for name, value in choices.items() if name != _ARCH and value is not _ABSENT}
+    return replace(like, params=params, arch=choices[_ARCH])

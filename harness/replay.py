@@ -10,7 +10,7 @@ from typing import Literal
 from harness import corpus
 from harness.case import Build, CaseError
 from harness.corpus import Entry
-from harness.sandbox import Engine, HarnessError, Limits, UnusableImplementation
+from harness.sandbox import Engine, HarnessError, Limits, UnusableImplementation, telling_line
 from harness.verdict import Verdict, skip
 
 Outcome = Literal["as expected", "now passes", "fails", "cannot run", "unreadable"]
@@ -72,7 +72,7 @@ class Replayer:
             pairs = repeat or (REPEATS if entry.verdict.kind == "nondeterministic" else 1)
             return engine.judge(entry.subject, [spec], pairs=pairs)[0]
         except (UnusableImplementation, HarnessError) as error:
-            return skip(_line(str(error)))
+            return skip(telling_line(error))
 
     def replay(self, path: Path) -> Replayed:
         """Judge one file and compare with what its status promises."""
@@ -88,12 +88,6 @@ class Replayer:
         for path in paths:
             for file in corpus.paths(path) if path.is_dir() else [path]:
                 yield self.replay(file)
-
-
-def _line(text: str) -> str:
-    """The line of an error's text that says most: the last one of a traceback, the first of anything else."""
-    lines = text.strip().splitlines() or ["no reason given"]
-    return lines[-1 if lines[0].startswith("Traceback") else 0]
 
 
 def outcome(entry: Entry, verdict: Verdict) -> Outcome:

@@ -141,7 +141,7 @@ def _call_script(entry: Entry, case: Case, path: str) -> str:
     writes = ", ".join(sorted(call.writes))
     expected = "None"
     if reason is None:
-        semantics = operator.semantics({})
+        semantics = operator.semantics({}, "cpu")
         reference = operator.reference(operator.bind(case, {n: memory.read(n) for n in case.tensors}), semantics)
         if not reference.unique:
             raise NoScript("more than one result is right; use `warpcheck repro`")

@@ -40,6 +40,8 @@ from harness.verdict import Evidence, Verdict, skip
 HISTORY = 17
 """Cases that are remembered: the last one, and the sixteen that may have led to it."""
 
+GROWTH = 512 << 20
+"""Bytes that compilations may leave behind in a child before another takes over: compilers leak."""
 
 PATIENCE = 5
 """How many times its limit a call may take by the clock while it uses no processor time."""
@@ -89,6 +91,8 @@ class Engine:
         """Cases that the harness itself failed on: bugs of its own, told in `warnings`."""
         self.history: deque[Case] = deque(maxlen=HISTORY)
         """What the present child has judged last, oldest first."""
+        self._built: int | None = None
+        """The present child's memory after its first compilation; None before."""
         self.warnings: list[str] = []
         """What a person should hear of, one line each; whoever reads them takes them out."""
         self._compiled: set[tuple[str, str]] = set()
@@ -115,7 +119,7 @@ class Engine:
 
     def fresh(self) -> None:
         """Go on in a process that has judged nothing."""
-        if self._child is not None and self.history:
+        if self._child is not None and (self.history or self._built is not None):
             self._child.end()
             self._child = None
         self.history.clear()
@@ -156,6 +160,8 @@ class Engine:
         """Compile one variant."""
         if self.journal is not None:
             self.journal.begin(build, (spec,), self.device)
+        if self._child is not None and self._built is not None and self._child.memory() > self._built + GROWTH:
+            self.fresh()
         child = self._send(protocol.JudgeBuild(build, spec)) or self._send(protocol.JudgeBuild(build, spec))
         if child is None:
             raise HarnessError("two processes died before they were asked anything")
@@ -163,6 +169,8 @@ class Engine:
         if self.journal is not None:
             self.journal.end()
         if isinstance(reply, Judged):
+            if self._built is None:
+                self._built = child.memory()
             return reply.verdict
         died, evidence = self._bury(child, reply)
         return Verdict("build_crash" if died else "build_timeout", f"the compiler {evidence.error}", evidence)
@@ -198,8 +206,10 @@ class Engine:
             except HarnessError as error:
                 # A night of fuzzing must not end at one case; whoever runs it hears of it, and of how many there were.
                 self.failures += 1
-                self.warnings.append(f"the harness failed, not a kernel: {last_line(error)} on {case.key().decode()}")
-                verdicts.append(skip(f"the harness failed: {last_line(error)}"))
+                self.warnings.append(
+                    f"the harness failed, not a kernel: {telling_line(error)} on {case.key().decode()}"
+                )
+                verdicts.append(skip(f"the harness failed: {telling_line(error)}"))
                 child.end()
                 self._child = None
                 break
@@ -243,6 +253,7 @@ class Engine:
         if child is None:
             child = self._child = self._spare or Child(self.device, self._environment)
             self._spare = None
+            self._built = None
             self.history.clear()
         if self.deaths and self._spare is None:
             self._spare = Child(self.device, self._environment)
@@ -302,6 +313,7 @@ def _variant(case: Case) -> str:
     return ",".join(sorted(view.dtype for view in case.tensors.values()))
 
 
-def last_line(error: BaseException) -> str:
-    """What a traceback comes to."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+def telling_line(error: BaseException) -> str:
+    """The line of an error's text that says most: the last one of a traceback, the first of anything else."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1 if lines[0].startswith("Traceback") else 0]

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from harness import corpus, signature
-from harness.case import FORMAT, Build, Case, Subject, tidy
+from harness.case import Case, tidy
 from harness.corpus import Entry
-from harness.events import Emit
 from harness.ledger import Ledger
-from harness.reduce import feature_steps, fill_steps, reduce, reduce_build, size_steps
+from harness.record import Recorder
+from harness.reduce import empty_steps, feature_steps, fill_steps, grown, ordinary, reduce, size_steps
 from harness.sandbox import Engine
-from harness.signature import Bucket, Signature, bucket
+from harness.signature import Bucket, Signature, bucket, same
 from harness.verdict import COSTLY, Verdict
 
 NONDETERMINISTIC_PAIRS = 8
@@ -61,7 +61,7 @@ class Found:
 
     def matches(self, case: Case, verdict: Verdict, name: str, ledger: Ledger) -> bool:
         """Whether a failure is this one: the same kind and words, and not one that a known bug accounts for."""
-        if not _same(verdict, self.verdict):
+        if not same(verdict, self.verdict):
             return False
         return bucket(case, name, verdict) not in ledger.owner
 
@@ -70,27 +70,13 @@ class Found:
             self.case, self.verdict = case, verdict
 
 
-def _same(a: Verdict, b: Verdict) -> bool:
-    return a.kind == b.kind and (a.evidence.error == b.evidence.error or not signature.speaks(b))
-
-
 class Settler:
-    """Turns failures into entries; shares the campaign's engine and ledger."""
+    """Turns failures into entries, on the campaign's engine."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        ledger: Ledger,
-        emit: Emit,
-        environment: dict[str, str],
-        names: dict[str, str],
-        seconds: float = 60.0,
-    ) -> None:
-        """names: spec -> what the implementation is called. seconds: until a failure should be small."""
-        self.engine, self.ledger, self.emit = engine, ledger, emit
-        self.environment = environment
-        self.names = names
-        self.seconds = seconds
+    def __init__(self, engine: Engine, recorder: Recorder, seconds: float = 60.0) -> None:
+        """seconds: until a failure should be small."""
+        self.engine, self.recorder, self.seconds = engine, recorder, seconds
+        self.ledger, self.names = recorder.ledger, recorder.names
 
     def recognise(self, case: Case, spec: str, verdict: Verdict, where: Bucket) -> Signature | None:
         """Whether a failure in a new bucket is a known bug: with its features turned off it is one that is known.
@@ -99,7 +85,8 @@ class Settler:
         """
         name = self.names[spec]
         if not any(
-            b.implementation == name and b.kind == verdict.kind and b.error == where.error for b in self.ledger.owner
+            (b.operator, b.implementation, b.kind, b.error) == (case.operator, name, verdict.kind, where.error)
+            for b in self.ledger.owner
         ):
             return None
         owner: Signature | None = None
@@ -109,7 +96,7 @@ class Settler:
             if owner is not None:
                 return False
             found = self.engine.judge(candidate, [spec], pairs=pairs_for(verdict), sure=False)[0]
-            if not _same(found, verdict):
+            if not same(found, verdict):
                 return False
             owner = self.ledger.owner.get(bucket(candidate, name, found))
             return True
@@ -135,45 +122,26 @@ class Settler:
 
     def record_unreduced(self, found: Found) -> None:
         """Keep a failure as it was found, before anything else is tried with it."""
-        entry = self._entry(found.case, found.spec, found.verdict, reduced=False)
-        path = corpus.write(self.ledger.folder, entry)
-        if path is not None:
-            found.unreduced = entry.signature
-            self.emit(
-                {
-                    "event": "finding",
-                    "unreduced": True,
-                    "signature": str(entry.signature),
-                    "message": found.verdict.message,
-                    "file": str(path),
-                }
-            )
+        found.unreduced = self.recorder.unreduced(found.case, found.spec, found.verdict)
 
     def settle(self, found: Found) -> None:
         """Reduce, recognise, confirm and record. KeyboardInterrupt leaves the unreduced entry behind."""
         if (owner := self.ledger.owner.get(found.bucket)) is not None:  # settled while this one waited
-            self._is_known(found, owner)
+            self.recorder.known(found.unreduced, owner, found.verdict)
             return
         case, verdict, calls = self._reduced(found)
         case, verdict, context = self._confirmed(found, case, verdict)
         name = self.names[found.spec]
-        final = self._entry(case, found.spec, verdict, reduced=True, context=context)
+        final = self.recorder.entry(case, found.spec, verdict, reduced=True, context=context)
         where = bucket(case, name, verdict)
         owner = self.ledger.owner.get(where) or self._shows_otherwise(final)
         for b in (found.bucket, where):
             self.ledger.owner.setdefault(b, owner or final.signature)
         if owner is not None:
-            self._is_known(found, owner)
+            self.recorder.known(found.unreduced, owner, found.verdict)
             return
-        if found.unreduced not in (None, final.signature):
-            corpus.remove(self.ledger.folder, found.unreduced)
-        self._record(final, found.calls + calls, time.monotonic() - found.since)
+        self.recorder.settled(final, found.unreduced, found.calls + calls, found.since)
         self._take_over(final)
-
-    def _is_known(self, found: Found, owner: Signature) -> None:
-        if found.unreduced not in (None, owner):
-            corpus.remove(self.ledger.folder, found.unreduced)
-        self.emit({"event": "known", "signature": str(owner), "as": found.verdict.kind})
 
     def _reduced(self, found: Found) -> tuple[Case, Verdict, int]:
         """The smallest case of a failure, its verdict, and the judgements used."""
@@ -193,57 +161,18 @@ class Settler:
 
         with self._patience(found.verdict.kind):
             result = reduce(found.case, fails, budget=COSTLY_CALLS if found.verdict.kind in COSTLY else REDUCE_CALLS)
-        return result.case, best, result.calls
-
-    def _record(self, entry: Entry, calls: int, seconds: float) -> None:
-        fresh = self.ledger.add(entry)
-        self.emit(
-            {
-                "event": "finding" if fresh else "known",
-                "unreduced": False,
-                "signature": str(entry.signature),
-                "message": entry.verdict.message,
-                "file": str(corpus.path_of(self.ledger.folder, entry.signature)),
-                "calls": calls,
-                "seconds": round(seconds, 2),
-                "as": entry.verdict.kind,
-            }
-        )
+        return result.smallest, best, result.calls
 
     def _take_over(self, newer: Entry) -> None:
         """Withdraw findings of this campaign that the newer one explains: which of a bug's clothes is met first is luck."""
         for past in list(self.ledger.new):
             older = self.ledger.entries[past]
-            if past == newer.signature or past.implementation != newer.signature.implementation:
+            target = (past.operator, past.implementation)
+            if past == newer.signature or target != (newer.signature.operator, newer.signature.implementation):
                 continue
             if self._shows_otherwise(older) == newer.signature:
                 self.ledger.withdraw(past, newer.signature)
-                self.emit({"event": "withdrawn", "signature": str(past), "for": str(newer.signature)})
-
-    def settle_build(self, build: Build, spec: str, verdict: Verdict, others: tuple[Build, ...]) -> None:
-        """The same for a compilation: one signature over all parameters and architectures, the plainest kept."""
-        where = bucket(build, self.names[spec], verdict)
-        if where in self.ledger.owner:
-            return
-        with Engine("cpu", build_only=True, limits=self.engine.limits) as engine:
-
-            def fails(candidate: Build) -> bool:
-                return _same(engine.build(candidate, spec), verdict)
-
-            build = reduce_build(build, others, fails)
-        entry = self._entry(build, spec, verdict, reduced=True)
-        if self.ledger.add(entry):
-            self.emit(
-                {
-                    "event": "finding",
-                    "unreduced": False,
-                    "signature": str(entry.signature),
-                    "message": verdict.message,
-                    "file": str(corpus.path_of(self.ledger.folder, entry.signature)),
-                    "calls": 0,
-                    "seconds": 0.0,
-                }
-            )
+                self.recorder.emit({"event": "withdrawn", "signature": str(past), "for": str(newer.signature)})
 
     def _confirmed(self, found: Found, case: Case, verdict: Verdict) -> tuple[Case, Verdict, tuple[Case, ...]]:
         """Judge the minimal case in a process that has judged nothing: (case, verdict, calls to make before it).
@@ -253,7 +182,7 @@ class Settler:
         """
         pairs = 2 * found.pairs if found.pairs > 1 else 1
         again = self._fresh(found.spec, (), case, pairs)
-        if _same(again, found.verdict):
+        if same(again, found.verdict):
             return case, again, ()
         for count in (1, 2, len(found.history)):
             before = found.history[-count:]
@@ -262,7 +191,9 @@ class Settler:
                 break
         else:
             note = "seen, but neither a fresh process nor one that repeats the calls before it shows it"
-            self.emit({"event": "warning", "text": f"{found.bucket.kind} of {found.bucket.implementation}: {note}"})
+            self.recorder.emit(
+                {"event": "warning", "text": f"{found.bucket.kind} of {found.bucket.implementation}: {note}"}
+            )
             return case, replace(verdict, evidence=replace(verdict.evidence, used_process=True)), ()
         for i in range(len(before) - 1, -1, -1):
             fewer = before[:i] + before[i + 1 :]
@@ -281,41 +212,39 @@ class Settler:
         """Whether a minimal case is a known bug in other clothes: one step further, it is that bug itself.
 
         One feature less and the same kind: the bug needs no such feature. One size or value less and another kind: the
-        bug has several faces. One step of any sort, and a kind that comes from memory nobody should touch: what such a
-        bug shows is whatever lies there, poison in one layout and another row in the next. (Otherwise, a feature less
-        and another kind may well be where another bug lives.)
+        bug has several faces. Ordinary numbers and another kind: a NaN or infinity in the wrong place gave it this face.
+        A dimension of zero and the same kind: the bug is about emptiness, however it comes about. One feature less once
+        sizes are not tiny nor values flat: there, more than one feature may make the bug visible. One step of any sort,
+        and a kind that comes from memory nobody should touch: what such a bug shows is whatever lies there, poison in one
+        layout and another row in the next. (Otherwise, a feature less and another kind may well be where another bug
+        lives.)
         """
         case, kind = entry.subject, entry.verdict.kind
         if not isinstance(case, Case) or kind in COSTLY or signature.speaks(entry.verdict):
             return None
         name = entry.signature.implementation
-        known = {b.kind for b in self.ledger.owner if b.implementation == name and not b.error} - COSTLY
-        features = [step for _, step in feature_steps(case)] if known & {kind, *FROM_MEMORY} else []
-        others = [step for _, step in (*size_steps(case), *fill_steps(case))] if known - {kind} else []
-        for i, candidate in enumerate([*features, *others][:NEIGHBOURS]):
-            allowed = {kind, *FROM_MEMORY} if i < len(features) else known - {kind}
+        ours = [b for b in self.ledger.owner if (b.operator, b.implementation) == (case.operator, name)]
+        known = {b.kind for b in ours if not b.error} - COSTLY
+        neighbours: list[tuple[Case, set[str]]] = []
+        if known - {kind}:
+            neighbours.append((ordinary(case), known - {kind}))
+        if known & {kind, *FROM_MEMORY}:
+            neighbours += [(step, {kind, *FROM_MEMORY}) for _, step in feature_steps(case)]
+        if kind in known:
+            larger = feature_steps(ordinary(grown(case)))
+            neighbours += [(step, {kind}) for _, step in (*empty_steps(case), *larger)]
+        if known - {kind}:
+            neighbours += [(step, known - {kind}) for _, step in (*size_steps(case), *fill_steps(case))]
+        for candidate, allowed in neighbours[:NEIGHBOURS]:
             verdict = self.engine.judge(
                 tidy(candidate), [entry.implementation], pairs=pairs_for(entry.verdict), sure=False
             )[0]
             if not verdict.failed or verdict.kind not in allowed:
                 continue
             where = bucket(candidate, name, verdict)
-            owner = self.ledger.owner.get(where) or self.recognise(candidate, entry.implementation, verdict, where)
+            owner = self.ledger.owner.get(where)
+            if owner in (None, entry.signature):
+                owner = self.recognise(candidate, entry.implementation, verdict, where)
             if owner is not None and owner != entry.signature:
                 return owner
         return None
-
-    def _entry(
-        self, subject: Subject, spec: str, verdict: Verdict, *, reduced: bool, context: tuple[Case, ...] = ()
-    ) -> Entry:
-        return Entry(
-            FORMAT,
-            signature.signature(subject, self.names[spec], verdict),
-            subject,
-            verdict,
-            spec,
-            self.engine.device,
-            reduced=reduced,
-            context=context,
-            environment=self.environment,
-        )

@@ -43,6 +43,7 @@ class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class Bucket(NamedTuple):
+    operator: str
     implementation: str
     kind: str
     error: str
@@ -52,6 +53,11 @@ class Bucket(NamedTuple):
 def speaks(verdict: Verdict) -> bool:
     """Whether the failure's own text tells it apart, so that the case's features need not."""
     return bool(verdict.evidence.error) and verdict.kind != "process_died"
+
+
+def same(a: Verdict, b: Verdict) -> bool:
+    """Whether two failures are of one kind and, where they speak, say the same."""
+    return a.kind == b.kind and (a.evidence.error == b.evidence.error or not speaks(b))
 
 
 NEEDS_HISTORY = ("needs other calls before it",)
@@ -69,4 +75,4 @@ def signature(subject: Subject, implementation: str, verdict: Verdict) -> Signat
 def bucket(subject: Subject, implementation: str, verdict: Verdict) -> Bucket:
     """Where a failure belongs as long as its case is not minimal."""
     traits = () if speaks(verdict) or isinstance(subject, Build) else features.coarse_traits(subject)
-    return Bucket(implementation, verdict.kind, verdict.evidence.error, traits)
+    return Bucket(subject.operator, implementation, verdict.kind, verdict.evidence.error, traits)

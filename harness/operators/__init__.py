@@ -60,8 +60,11 @@ class Operator(Protocol):
     def contract(self, call: Call) -> str | None:
         """Why the call must raise, or None when it is legal."""
 
-    def semantics(self, declared: Mapping[str, str]) -> Any:
-        """An implementation's SEMANTICS, in the oracle's terms. Raises ValueError for words the oracle does not know."""
+    def semantics(self, declared: Mapping[str, Any], device: str) -> Any:
+        """An implementation's SEMANTICS on "cpu" or "cuda", in the oracle's terms.
+
+        Raises ValueError for words the oracle does not know.
+        """
 
     def reference(self, call: Call, semantics: Any) -> Reference:
         """The oracle's answer; `call` holds copies that no kernel sees."""
@@ -80,6 +83,9 @@ class Operator(Protocol):
 
     def simpler(self, case: Case) -> Iterator[Case]:
         """The case with one of the operator's own features turned off or one parameter simpler, plainest first."""
+
+    def flags(self, case: Case) -> str:
+        """The case's flag set, by which the summary tells ratios apart; "" where the operator is exact."""
 
     def features(self, case: Case) -> Iterator[str]:
         """The operator's own features that the case uses beyond the plainest call, as short stable words."""

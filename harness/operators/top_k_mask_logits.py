@@ -217,12 +217,12 @@ def contract(call: Call) -> str | None:
     return oracle.contract(logits, k, call.kwargs.get("out"), in_place=call.method == "_")
 
 
-def semantics(declared: Mapping[str, str]) -> oracle.Semantics:
+def semantics(declared: Mapping[str, Any], device: str) -> oracle.Semantics:
     known = {"ties": ("all", "exactly_k"), "nan": ("keep", "mask", "unspecified")}
     for name, value in declared.items():
         if value not in known.get(name, ()):
             raise ValueError(f"SEMANTICS[{name!r}] = {value!r}; known: {known}")
-    return oracle.Semantics(**declared)  # type: ignore[arg-type]
+    return oracle.Semantics(**declared)
 
 
 def reference(call: Call, semantics: oracle.Semantics) -> Reference:
@@ -304,6 +304,10 @@ def _with_dtype(case: Case, dtype: str) -> Case:
             moved = replace(view, dtype=dtype)
             tensors[name] = replace(moved, offset=elements * moved.itemsize)
     return replace(case, tensors=tensors)
+
+
+def flags(case: Case) -> str:
+    return ""
 
 
 def features(case: Case) -> Iterator[str]:

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from harness import cli, corpus, implementations, signature
+from harness import command as shared
 from harness.case import FORMAT
 from harness.corpus import Entry
 from harness.judge import Judge
@@ -70,7 +71,7 @@ def warpcheck_process(folder, *args):
 def warpcheck(folder, *args, **more):
     """The same in this process, which has imported torch already; a traceback is what it would print."""
     wide = {name: Console(stderr=name == "err", width=400, force_terminal=False) for name in ("out", "err")}
-    with contextlib.chdir(folder), mock.patch.multiple(cli, **wide):
+    with contextlib.chdir(folder), mock.patch.multiple(shared, **wide):
         done = CliRunner(env=more).invoke(cli.main, [str(arg) for arg in args], prog_name="warpcheck")
     stderr = done.stderr
     if done.exception is not None and not isinstance(done.exception, SystemExit):

@@ -1,27 +1,28 @@
-"""harness.build_queue: each variant once, results in order, errors where they are seen."""
+"""harness.build_queue: each variant once, something of everything early, errors where they are seen."""
 
 # ruff: noqa: SIM300 - the expected value stands first
 
 import threading
-import time
 
 import pytest
 
 from harness.build_queue import BuildQueue
 from harness.case import Build
 from harness.verdict import PASS, Verdict
+from tests.harness.endtoend import wait_until
 
 ARCHS = ("sm_80", "sm_90a")
 FAILED = Verdict("build_error", "no")
 
 
 class Engine:
-    """Builds at once; or when `gate` opens; or raises."""
+    """Builds at once; or when `gate` opens; or raises. What has begun, and what was built, is listed."""
 
     def __init__(self):
         self.gate = threading.Event()
         self.gate.set()
         self.error = None
+        self.begun = []
         self.built = []
         self.closed = False
 
@@ -29,6 +30,7 @@ class Engine:
         return tuple(Build(operator, params, arch) for arch in ARCHS)
 
     def build(self, build, spec):
+        self.begun.append(build)
         assert self.gate.wait(60)
         if self.error is not None:
             raise self.error
@@ -41,19 +43,21 @@ class Engine:
 
 
 @pytest.fixture
-def queue():
-    made = BuildQueue(Engine())
+def engine():
+    return Engine()
+
+
+@pytest.fixture
+def queue(engine):
+    made = BuildQueue([engine])
     yield made
     made.close()
 
 
 def finished(queue):
     """All results, when nothing is pending."""
-    results, end = [], time.monotonic() + 60
-    while queue.pending and time.monotonic() < end:
-        results += queue.drain()
-        time.sleep(0.005)
-    return results + list(queue.drain())
+    assert wait_until(lambda: not queue.pending)
+    return list(queue.drain())
 
 
 HALF, SINGLE = {"dtype": "float16"}, {"dtype": "float32"}
@@ -66,14 +70,8 @@ def test_every_variant_is_built_once(queue):
         queue.add("op", params)
     results = finished(queue)
     assert 8 == len(results) == queue.done
-    assert 8 == len({(build.key(), spec) for build, spec, _ in results})
-    assert {("sm_80", "pass"), ("sm_90a", "build_error")} == {(b.arch, v.kind) for b, _, v in results}
-    assert [
-        (HALF, "sm_80"),
-        (HALF, "sm_90a"),
-        (SINGLE, "sm_80"),
-        (SINGLE, "sm_90a"),
-    ] == [(b.params, b.arch) for b in queue.seen("op", "a")]
+    assert 8 == len({(built.build.key(), built.spec) for built in results})
+    assert {("sm_80", "pass"), ("sm_90a", "build_error")} == {(r.build.arch, r.verdict.kind) for r in results}
 
 
 def test_two_operators_with_the_same_parameters_are_both_built(queue):
@@ -82,8 +80,59 @@ def test_two_operators_with_the_same_parameters_are_both_built(queue):
     queue.watch("two", ("cuda",))
     queue.add("one", HALF)
     queue.add("two", HALF)
-    assert {"one", "two"} == {build.operator for build, _, _ in finished(queue)}
-    assert [{"one"}, {"two"}] == [{b.operator for b in queue.seen(name, "cuda")} for name in ("one", "two")]
+    assert ["one", "one", "two", "two"] == sorted(built.build.operator for built in finished(queue))
+
+
+def test_something_of_everything_comes_early(queue, engine):
+    """Each parameters' first variant before anyone's second; neighbours begin with different architectures."""
+    engine.gate.clear()
+    queue.watch("op", ("a",))
+    sizes = [{"n": n} for n in range(4)]
+    queue.add("op", {"n": -1})
+    assert wait_until(lambda: engine.begun)  # what is added while it builds is ordered when it has built
+    for params in sizes:
+        queue.add("op", params)
+    engine.gate.set()
+    built = [(r.build.params["n"], r.build.arch) for r in finished(queue)]
+    assert (-1, "sm_80") == built[0]
+    assert [(0, "sm_90a"), (1, "sm_80"), (2, "sm_90a"), (3, "sm_80")] == built[1:5]
+    assert [(-1, "sm_90a"), (0, "sm_80"), (1, "sm_90a"), (2, "sm_80"), (3, "sm_90a")] == built[5:]
+
+
+def test_what_was_left_behind_comes_first(queue, engine):
+    """A variant that is named in `first`, before all others that wait."""
+    engine.gate.clear()
+    queue.watch("op", ("a",))
+    queue.first.add(("a", Build("op", {"n": 3}, "sm_90a").key()))
+    for n in range(4):
+        queue.add("op", {"n": n})
+    engine.gate.set()
+    assert 8 == len(finished(queue))
+    assert (3, "sm_90a") in [(build.params["n"], build.arch) for build in engine.begun[:2]]
+
+
+def test_other_architectures_are_left_out(queue):
+    """Of those that an implementation names, the ones asked for are built."""
+    queue.watch("op", ("a",), ("sm_90a", "sm_70"))
+    queue.add("op", HALF)
+    assert ["sm_90a"] == [built.build.arch for built in finished(queue)]
+
+
+def test_several_engines_build_at_once():
+    """One variant each, none twice."""
+    engines = [Engine(), Engine(), Engine()]
+    for engine in engines:
+        engine.gate.clear()
+    queue = BuildQueue(engines)
+    queue.watch("op", ("a",))
+    for n in range(4):
+        queue.add("op", {"n": n})
+    assert wait_until(lambda: all(engine.begun for engine in engines))
+    for engine in engines:
+        engine.gate.set()
+    assert 8 == len({built.build.key() for built in finished(queue)})
+    queue.close()
+    assert all(engine.closed for engine in engines)
 
 
 def test_what_is_not_watched_is_not_built(queue):
@@ -95,47 +144,59 @@ def test_what_is_not_watched_is_not_built(queue):
     assert [] == finished(queue)
 
 
-def test_pending_counts_down_to_nothing(queue):
+def test_pending_counts_down_to_nothing(queue, engine):
     """Unlisted parameters count as one, listed ones as their variants."""
-    queue.engine.gate.clear()
+    engine.gate.clear()
     queue.watch("op", ("a",))
     queue.add("op", HALF)
     assert queue.pending in (1, 2)
-    queue.engine.gate.set()
+    engine.gate.set()
     finished(queue)
     assert 0 == queue.pending
 
 
-def test_an_error_of_the_thread_is_raised_where_it_is_seen(queue):
+def test_an_error_of_a_thread_is_raised_where_it_is_seen(queue, engine):
     """By drain, after the results that were ready; nothing is pending any more."""
-    queue.engine.error = RuntimeError("broken")
+    engine.error = RuntimeError("broken")
     queue.watch("op", ("a",))
     queue.add("op", HALF)
-    end = time.monotonic() + 60
-    while queue.error is None and time.monotonic() < end:
-        time.sleep(0.005)
+    assert wait_until(lambda: queue.error is not None)
     assert 0 == queue.pending
     with pytest.raises(RuntimeError, match="broken"):
         list(queue.drain())
 
 
-def test_closing_stops_between_two_builds(queue):
-    """The engine is closed, what was not begun is not built."""
-    queue.engine.gate.clear()
+def test_stopping_begins_nothing_any_more(queue, engine):
+    """What is being built comes to its end, and its result can be had."""
+    engine.gate.clear()
     queue.watch("op", ("a",))
     queue.add("op", HALF)
     queue.add("op", SINGLE)
-    thread = queue._thread
+    assert wait_until(lambda: engine.begun)
+    queue.stop()
+    engine.gate.set()
+    (thread,) = queue._threads
+    thread.join(60)
+    assert not thread.is_alive()
+    assert 1 == len(list(queue.drain())) == len(engine.begun)
+
+
+def test_closing_stops_between_two_builds(queue, engine):
+    """The engine is closed, what was not begun is not built."""
+    engine.gate.clear()
+    queue.watch("op", ("a",))
+    queue.add("op", HALF)
+    queue.add("op", SINGLE)
+    (thread,) = queue._threads
     queue.close()
     thread.join(60)
-    assert queue.engine.closed
+    assert engine.closed
     assert not thread.is_alive()
-    assert len(queue.engine.built) <= 1
+    assert len(engine.built) <= 1
     assert queue.error is None
 
 
-def test_closing_without_work_is_fine():
+def test_closing_without_work_is_fine(engine):
     """No thread was ever started."""
-    made = BuildQueue(Engine())
-    made.close()
-    assert made.engine.closed
+    BuildQueue([engine]).close()
+    assert engine.closed

@@ -8,7 +8,7 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from harness import __version__, cli, corpus, gpus
+from harness import __version__, corpus, gpus
 from harness.case import Fill
 from tests.harness.endtoend import entries, fuzz, judged, user_folder, warpcheck, warpcheck_process
 from tests.harness.making import NAME, mask_case
@@ -212,24 +212,7 @@ def test_a_script_that_cannot_be_written(folder, entry):
     fails_clearly(warpcheck(folder, "repro", entry[0], "--script", "no/such/x.py", "--device", "cpu"), "no/such/x.py")
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("0.5s", 0.5), ("10 s", 10)]
-)
-def test_durations(text, seconds):
-    """In seconds unless a unit says otherwise."""
-    assert seconds == cli.Duration().convert(text, None, None)
-
-
-def test_targets():
-    """By default all that there is; a name picks one; a function of a file is taken as it stands."""
-    assert "torch" in cli._targets(None, ())[NAME]
-    assert ("torch",) == cli._targets(None, ("torch",))[NAME]
-    assert ("mine.py:mask", "torch") == cli._targets(NAME, ("mine.py:mask", "torch"))[NAME]
-    with pytest.raises(ValueError, match="unknown implementation"):
-        cli._targets(NAME, ("nope",))
-
-
-@pytest.mark.parametrize("command", [[], ["fuzz"], ["replay"], ["repro"], ["show"], ["list"], ["doctor"]])
+@pytest.mark.parametrize("command", [[], ["fuzz"], ["build"], ["replay"], ["repro"], ["show"], ["list"], ["doctor"]])
 def test_help(tmp_path, command):
     """Every command explains itself."""
     done = warpcheck(tmp_path, *command, "--help")

@@ -11,7 +11,7 @@ from rich.console import Console
 from harness import display
 from harness.case import FORMAT, Build, Fill
 from harness.corpus import Entry
-from harness.display import Progress
+from harness.display import BUILDING, FUZZING, Progress
 from harness.signature import Signature
 from harness.verdict import Element, Evidence, Verdict
 from tests.harness.making import NAME, mask_case
@@ -23,7 +23,7 @@ PROGRESS = {
 }  # fmt: skip
 FINDING = {
     "event": "finding", "unreduced": False, "signature": "op/mine wrong_set (float32)", "message": "out[0, 1] is 2",
-    "file": "corpus/op/mine/x.json",
+    "file": "corpus/op/mine/x.json", "was": "",
 }  # fmt: skip
 VERDICT = Verdict(
     "wrong_set",
@@ -87,12 +87,12 @@ def test_an_entry_shows_what_else_is_known():
 
 def test_the_state_in_a_line():
     """Time, cases and their rate, builds, findings; what is lost, left and hunted only where there is any."""
-    assert "3 s, 90 cases, 30 cases/s, 4 builds, 1 findings" == display.line(PROGRESS).plain
+    assert "3 s, 90 cases, 30 cases/s, 4 builds, 1 findings" == FUZZING.line(PROGRESS).plain
     busy = {**PROGRESS, "deaths": 2, "hunting": "hang", "builds_pending": 3}
     assert "3 s, 90 cases, 30 cases/s, 4 builds (3 to do), 1 findings, 2 processes lost, shrinking a hang" == (
-        display.line(busy).plain
+        FUZZING.line(busy).plain
     )
-    assert "0 cases" in display.line({**PROGRESS, "seconds": 0.0, "cases": 0}).plain
+    assert "0 cases" in FUZZING.line({**PROGRESS, "seconds": 0.0, "cases": 0}).plain
 
 
 def test_the_table_of_targets():
@@ -105,7 +105,7 @@ def test_the_table_of_targets():
             "op/idle": {**STATE, "idle": "it needs a GPU"},
         },
     }
-    text = rows(shown(display.targets(event)))
+    text = rows(shown(FUZZING.table(event)))
     assert "90 70 12 5 1 exact" == text["op/mine"]
     assert "90 70 12 5 1 0.250" == text["op/near"]
     assert "builds only: it needs a GPU" == text["op/idle"]
@@ -113,22 +113,72 @@ def test_the_table_of_targets():
 
 def test_the_summary():
     """New findings with the command that shows them, the shares of the time, and whether it was interrupted."""
-    text = shown(display.summary(PROGRESS, [FINDING], interrupted=True))
+    text = shown(display.summary(FUZZING, PROGRESS, [FINDING], interrupted=True))
     assert "new: op/mine wrong_set (float32)" in text
     assert "warpcheck repro corpus/op/mine/x.json" in text
     assert "time: kernel 75%, oracle 25%" in text
     assert "interrupted" in text
     assert "nothing new" not in text
-    quiet = shown(display.summary({**PROGRESS, "timing": {}}, [], interrupted=False))
+    quiet = shown(display.summary(FUZZING, {**PROGRESS, "timing": {}}, [], interrupted=False))
     assert "nothing new" in quiet
     assert "interrupted" not in quiet
+
+
+ARCHS = {"sm_80": {"cells": 36, "done": 30, "built": 20, "failed": 10}, "sm_90a": {"cells": 36, "unsupported": 4}}
+BUILDS = {
+    "event": "progress", "seconds": 20.0, "cells": 72, "done": 34, "left": 300.0, "findings": 1, "deaths": 0,
+    "targets": {"op/mine": ARCHS}, "failures": {"op/mine build_error (no [half])": 8, "op/mine build_crash": 2},
+}  # fmt: skip
+NO_HALF = {**FINDING, "signature": "op/mine build_error (no [half])"}
+
+
+def test_the_state_of_building_in_a_line():
+    """Time, builds of all there are, their rate, findings; what is lost and left only where there is any."""
+    assert "20 s, 34 of 72 builds, 1.7 builds/s, 1 findings, about 5 min left" == BUILDING.line(BUILDS).plain
+    done = {**BUILDS, "left": 0.0, "deaths": 2}
+    assert "20 s, 34 of 72 builds, 1.7 builds/s, 1 findings, 2 processes lost" == BUILDING.line(done).plain
+    assert "0 of 72 builds" in BUILDING.line({**BUILDS, "seconds": 0.0, "done": 0, "left": None}).plain
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (89.0, "89 s"), (119.0, "2 min"), (3599.0, "1 h 0 min"), (7300.0, "2 h 2 min"), (1500, "25 min")],
+)
+def test_a_duration(seconds, text):
+    """In the unit that a person would use."""
+    assert text == display.duration(seconds)
+
+
+def test_the_table_of_builds():
+    """A row for each architecture: how many there are, built, unsupported, failed."""
+    lines = shown(BUILDING.table(BUILDS)).splitlines()
+    assert [
+        ["target", "architecture", "builds", "built", "unsupported", "failed"],
+        ["op/mine", "sm_80", "36", "20", "0", "10"],
+        ["op/mine", "sm_90a", "36", "0", "4", "0"],
+    ] == [line.split() for line in lines]
+
+
+def test_the_summary_of_building():
+    """What is new with how many builds it breaks; and what was known."""
+    text = shown(display.summary(BUILDING, BUILDS, [NO_HALF], interrupted=True))
+    assert "new: op/mine build_error (no [half]), 8 builds\n     warpcheck repro" in text
+    assert "known: op/mine build_crash, 2 builds" in text
+    assert ("interrupted" in text, "nothing new" in text, "known: op/mine build_error" in text) == (True, False, False)
+    assert "nothing new" in shown(display.summary(BUILDING, {**BUILDS, "failures": {}}, [], interrupted=False))
+
+
+def test_building_is_told_as_it_starts():
+    """How much there is to do, of what, for which architectures."""
+    start = {"event": "start", "cells": 72, "jobs": 2, "targets": ["op/mine"], "archs": ["sm_80", "sm_90a"], "known": 1}
+    assert "72 builds, 2 at a time: op/mine for sm_80, sm_90a; 1 known failures" == display.told(start)
 
 
 @pytest.fixture
 def progress():
     """Progress on something that is no terminal, and a way to read it."""
     console = Console(file=io.StringIO(), width=300, force_terminal=False)
-    with Progress(console) as made:
+    with Progress(console, FUZZING) as made:
         yield made
 
 
@@ -142,7 +192,7 @@ def test_events_are_told_as_they_come(progress):
     progress.emit({"event": "resumed", "journal": "1-0.json", "case": {}})
     progress.emit({**FINDING, "unreduced": True, "signature": "op/mine hang"})
     progress.emit(FINDING)
-    progress.emit({"event": "known", "signature": "op/mine old", "as": "wrong_nan"})
+    progress.emit({"event": "known", "signature": "op/mine old", "was": "op/mine hang", "as": "wrong_nan"})
     progress.emit({"event": "warning", "text": "look here"})
     progress.emit(PROGRESS)
     text = said(progress)
@@ -157,6 +207,19 @@ def test_events_are_told_as_they_come(progress):
     ):
         assert words in text
     assert ([FINDING], PROGRESS) == (progress.findings, progress.last)
+
+
+def test_what_is_not_reduced_yet_stands_for_itself(progress):
+    """Several failures of one worker, each until what it came to is told: a finding, a known bug."""
+    first, second = ({**FINDING, "unreduced": True, "signature": name} for name in ("op/mine a", "op/mine b"))
+    progress.emit(first)
+    progress.emit(second)
+    assert [first, second] == progress.findings
+    progress.emit({"event": "known", "signature": "op/mine old", "was": "op/mine a", "as": "hang"})
+    assert [second] == progress.findings
+    settled = {**FINDING, "was": "op/mine b"}
+    progress.emit(settled)
+    assert [settled] == progress.findings
 
 
 def test_a_withdrawn_finding_is_none(progress):
@@ -177,7 +240,7 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(progress):
 def test_on_a_terminal_the_table_is_there():
     """It is drawn, updated, and gone when the campaign ends."""
     console = Console(file=io.StringIO(), width=200, height=50, force_terminal=True)
-    with Progress(console) as progress:
+    with Progress(console, FUZZING) as progress:
         progress.emit(PROGRESS)
         progress._live.refresh()
         assert "largest ratio" in console.file.getvalue()

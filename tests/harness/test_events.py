@@ -29,6 +29,7 @@ def test_every_verdict_is_counted_once():
         "known": 0,
         "idle": "",
         "why_skipped": "no",
+        "ratios": {},
     }
     assert expected == counted(*A)
     assert 0.75 == counted(*B)["ratio"]
@@ -39,6 +40,17 @@ def test_merging_is_counting_together():
     assert counted(*A, *B) == merge_states(counted(*A), counted(*B))
     assert merge_states(counted(*A), counted(*B)) == merge_states(counted(*B), counted(*A))
     assert counted(*A) == merge_states(counted(*A), counted())
+
+
+def test_ratios_are_kept_by_flag_set():
+    """The largest of each, over what passed; merging takes the larger of two."""
+    a, b = TargetStats("op", "mine"), TargetStats("op", "mine")
+    for ratio, flags in ((0.5, "fp16"), (0.25, "fp16"), (0.125, "bf16"), (0.75, "")):
+        a.count(Verdict("pass", ratio=ratio), flags)
+    b.count(Verdict("pass", ratio=0.625), "fp16")
+    b.count(Verdict("divergence", ratio=9.0), "bf16")
+    assert {"fp16": 0.5, "bf16": 0.125} == a.state()["ratios"]
+    assert {"fp16": 0.625, "bf16": 0.125} == merge_states(a.state(), b.state())["ratios"]
 
 
 def test_why_a_target_is_idle_is_said_once():

@@ -136,6 +136,33 @@ def test_two_bugs_are_two_entries(tmp_path):
     assert all(entry.reduced for entry in found)
 
 
+BUILDING = """
+def mask(logits, k, *, out=None):
+    return logits
+
+
+def unavailable(device):
+    return "builds only"
+
+
+def build(params, arch):
+    if params["dtype"] != "float32":
+        raise RuntimeError("error: no such type")
+"""
+
+
+def test_one_broken_build_is_one_entry(tmp_path):
+    """Of all variants of what can only be built here, one compiler error is the plainest of them."""
+    (tmp_path / "mask.py").write_text(BUILDING)
+    chosen = ("--operator", NAME, "--impl", "mask.py:mask", "--device", "cpu", "--examples", "5", "--seed", "1")
+    done = warpcheck(tmp_path, "fuzz", *chosen, "--log", "log.jsonl")
+    assert 1 == done.returncode, done.stderr
+    (entry,) = entries(tmp_path / "corpus")
+    assert ("build_error", True) == (entry.verdict.kind, entry.reduced)
+    assert ({"dtype": "float16", "k": "int"}, "sm_80") == (entry.subject.params, entry.subject.arch)
+    assert [True, False] == [event["unreduced"] for event in told(tmp_path / "log.jsonl", "finding")]
+
+
 def test_legal_only_draws_no_illegal_call(tmp_path):
     """A kernel that refuses nothing fails only on calls that the contract forbids."""
     folder = user_folder(tmp_path)

@@ -536,7 +536,7 @@ def test_an_overwritten_oracle_is_seen_and_only_once():
     shared = Judge(mask_case(fill=SPREAD), "cpu")
 
     def vandal(logits, k, *, out=None):
-        reference, _ = shared._references[top_k_mask_logits.semantics({})]
+        reference, _ = shared._references[top_k_mask_logits.semantics({}, "cpu")]
         reference.want["out"].add_(1)
         return right(logits, k)
 

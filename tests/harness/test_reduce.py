@@ -73,7 +73,7 @@ MINIMA = {
     "a misaligned start": (lambda c: logits(c).offset % 16 != 0, {"offset": 4}),
     "a NaN planted": (
         lambda c: any(p.value == "nan" for p in c.fills["logits"].planted),
-        {"fill": Fill("cycle", 0, (1.0,), (Planted(7, "nan"),)), "shape": (1, 8)},
+        {"fill": Fill("cycle", 0, (1.0,), (Planted(0, "nan"),))},
     ),
     "two values": (lambda c: len(c.fills["logits"].values) != 1, {"fill": Fill("cycle", 0, (1.0, 2.0))}),
     "wild values": (lambda c: c.fills["logits"].kind in ("specials", "raw"), {"fill": Fill("specials")}),
@@ -92,15 +92,15 @@ def test_a_minimum_derived_by_hand_is_reached(name):
     assert fails(START)
     result = reduce(START, fails, budget=2000)
     assert result.complete
-    assert fails(result.case)
-    assert expected == summary(result.case)
-    validate(result.case)
+    assert fails(result.smallest)
+    assert expected == summary(result.smallest)
+    validate(result.smallest)
 
 
 def test_padding_is_found_apart_from_a_start():
     """A padded pitch stays where it is needed, as a pitch of one more."""
     result = reduce(START, lambda c: batch(c) > 1 and logits(c).strides[0] > vocab(c), budget=2000)
-    assert ((2, 1), (2, 1)) == (logits(result.case).shape, logits(result.case).strides)
+    assert ((2, 1), (2, 1)) == (logits(result.smallest).shape, logits(result.smallest).strides)
 
 
 def test_a_shared_storage_is_taken_apart_unless_needed():
@@ -110,10 +110,10 @@ def test_a_shared_storage_is_taken_apart_unless_needed():
         Case("top_k_mask_logits", {"form": "out", "k": 1}, (0,), {"logits": a, "out": b}, {"logits": Fill("cycle")})
     )
     apart = reduce(case, lambda c: "out" in c.tensors)
-    assert 2 == len(apart.case.storages)
+    assert 2 == len(apart.smallest.storages)
     shared = reduce(case, lambda c: "out" in c.tensors and len(c.storages) == 1 and batch(c) > 1)
-    assert 1 == len(shared.case.storages)
-    assert 2 == batch(shared.case)
+    assert 1 == len(shared.smallest.storages)
+    assert 2 == batch(shared.smallest)
 
 
 def predicates():
@@ -142,15 +142,15 @@ def test_the_result_is_a_local_minimum_that_fails(case, pair):
     result = reduce(case, fails, budget=3000)
     assert len(asked) == result.calls
     assert result.complete
-    assert [] == [what for what, step in all_steps(result.case) if step != result.case and fails(tidy(step))]
-    assert fails(result.case)
+    assert [] == [what for what, step in all_steps(result.smallest) if step != result.smallest and fails(tidy(step))]
+    assert fails(result.smallest)
 
 
 def test_no_step_makes_a_fill_less_plain():
     """One value that matters stays one value: it does not become two."""
     case = mask_case(1, 3, k=1, fill=Fill("cycle", 0, (2.0,)))
     result = reduce(case, lambda c: 2.0 in c.fills["logits"].values)
-    assert (2.0,) == result.case.fills["logits"].values
+    assert (2.0,) == result.smallest.fills["logits"].values
 
 
 @drawn(80)
@@ -180,13 +180,13 @@ def test_the_budget_is_kept(budget):
     result = reduce(START, lambda c: calls.append(c) is None and vocab(c) >= 33, budget=budget)
     assert budget == len(calls) == result.calls
     assert not result.complete
-    assert vocab(result.case) >= 33
+    assert vocab(result.smallest) >= 33
 
 
 def test_what_was_taken_away_is_told():
     """In order, in words."""
     result = reduce(mask_case(1, 8, k=1, offset=4), lambda c: True)
-    assert ("vocab 8 -> 1", "layout of logits") == result.removed[:2]
+    assert ("vocab 8 -> 4", "layout of logits", "vocab 4 -> 1") == result.removed[:3]
 
 
 def test_no_case_is_tried_twice():
@@ -199,17 +199,17 @@ def test_no_case_is_tried_twice():
 def test_a_tuning_that_does_not_matter_goes():
     """To the default, or to the first that still fails."""
     tuned = replace(START, tuning=6)
-    assert 0 == reduce(tuned, lambda c: True).case.tuning
-    assert 2 == reduce(tuned, lambda c: c.tuning in (2, 4, 6), budget=1000).case.tuning
+    assert 0 == reduce(tuned, lambda c: True).smallest.tuning
+    assert 2 == reduce(tuned, lambda c: c.tuning in (2, 4, 6), budget=1000).smallest.tuning
 
 
 def test_other_steps_can_be_asked_for():
     """Features alone: sizes stay."""
     result = reduce(START, lambda c: True, steps=feature_steps)
-    assert (40, 300) == logits(result.case).shape
-    assert "new" == result.case.params["form"]
-    assert "specials" == result.case.fills["logits"].kind
-    assert list(fill_steps(result.case))
+    assert (40, 300) == logits(result.smallest).shape
+    assert "new" == result.smallest.params["form"]
+    assert "specials" == result.smallest.fills["logits"].kind
+    assert list(fill_steps(result.smallest))
 
 
 BUILDS = tuple(
@@ -231,5 +231,60 @@ BUILDS = tuple(
 )
 def test_a_build_is_reduced_to_the_plainest_that_fails(fails, expected):
     """The first value of each parameter and the first architecture for which it still fails."""
-    found = reduce_build(BUILDS[-1], BUILDS, fails)
+    found = reduce_build(BUILDS[-1], BUILDS, fails).smallest
     assert expected == (found.params["dtype"], found.params["std"], found.arch)
+
+
+FLAGS = tuple(
+    Build("op", {"dtype": dtype, "a": a, "b": b, "c": c}, arch)
+    for dtype in ("float16", "bfloat16")
+    for a in (False, True)
+    for b in (False, True)
+    for c in ("none", "some", "all")
+    for arch in ("sm_80", "sm_90a")
+    if not (dtype == "bfloat16" and a)
+)
+
+
+def on(build):
+    """What of a build is not the plainest."""
+    return {name for name, value in build.params.items() if value not in (False, "none", "float16")} | (
+        {"arch"} if build.arch != "sm_80" else set()
+    )
+
+
+@pytest.mark.parametrize(
+    ("fails", "expected"),
+    [
+        pytest.param(lambda b: b.params["a"] == b.params["b"], set(), id="both or neither"),
+        pytest.param(lambda b: b.params["b"] == (b.arch == "sm_90a"), set(), id="a flag with its architecture"),
+        pytest.param(lambda b: (b.params["c"] == "all") == b.params["b"], set(), id="a value with its flag"),
+        pytest.param(lambda b: b.params["c"] != "none" or b.params["a"], {"a"}, id="either of two"),
+        pytest.param(lambda b: b.params["dtype"] == "bfloat16" and b.params["b"], {"dtype", "b"}, id="two needed"),
+        pytest.param(lambda b: b.params["a"] and b.arch == "sm_90a", {"a", "arch"}, id="a flag and an architecture"),
+    ],
+)
+def test_a_build_keeps_what_it_needs(fails, expected):
+    """From any build that fails; also where two have to change together, and none alone may."""
+    for build in filter(fails, FLAGS):
+        found = reduce_build(build, FLAGS, fails)
+        assert found.complete
+        assert fails(found.smallest)
+        assert expected == on(found.smallest) or (expected == {"a"} and {"c"} == on(found.smallest)), build
+
+
+def test_a_build_outside_the_matrix_is_reduced_into_it():
+    """Nothing but builds of the matrix is tried, whatever the first one has; a parameter that they lack goes."""
+    odd = Build("op", {"dtype": "float64", "std": "c++20", "tuning": 3}, "sm_90a")
+    tried = []
+    found = reduce_build(odd, (*BUILDS, *(replace(b, params={**b.params, "tuning": 3}) for b in BUILDS)), tried.append)
+    assert odd == found.smallest
+    assert {True, False} == {"tuning" in build.params for build in tried}
+    assert {"float32", "float16"} == {build.params["dtype"] for build in tried}
+
+
+def test_the_budget_of_a_build_is_kept():
+    """What was found until then is the result."""
+    calls = []
+    found = reduce_build(FLAGS[-1], FLAGS, lambda b: calls.append(b) is not None, budget=7)
+    assert (7, 7, False, FLAGS[-1]) == (len(calls), found.calls, found.complete, found.smallest)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from harness import corpus, signature
 from harness.case import FORMAT
 from harness.corpus import Entry
-from harness.replay import Replayer, _line, outcome
+from harness.replay import Replayer, outcome
 from harness.verdict import PASS, Verdict, skip
 from tests.harness import hostile
 from tests.harness.making import mask_case
@@ -71,10 +71,3 @@ def test_a_case_that_is_no_call_is_unreadable(replayer, tmp_path, name):
         assert "unreadable" == found.outcome, found.verdict.message
         assert 1 == len(found.verdict.message.splitlines())
         assert "Traceback" not in found.verdict.message
-
-
-def test_an_errors_line_is_the_one_that_says_most():
-    """The last one of a traceback, the first of a message with a log behind it."""
-    assert "KeyError: 'form'" == _line("Traceback (most recent call last):\n  File ...\nKeyError: 'form'\n")
-    assert "the process died" == _line("the process died\nFatal Python error: Aborted\n")
-    assert _line("")

@@ -5,16 +5,17 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from harness.case import CaseError, Fill
+from harness import sandbox
+from harness.case import Build, CaseError, Fill
 from harness.child import environment_for
 from harness.journal import Journal, Record, left_behind
 from harness.sandbox import Engine, HarnessError, Limits, UnusableImplementation
+from tests.harness.endtoend import wait_until
 from tests.harness.making import NAME, mask_case
 
 HERE = Path(__file__).parent
@@ -37,16 +38,6 @@ def engine():
 
 def kinds(engine, *names, case=CASE):
     return [verdict.kind for verdict in engine.judge(case, [spec(name) for name in names])]
-
-
-def wait_until(true, seconds=60.0):
-    """Poll for something that must come true; how long it takes does not matter."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if true():
-            return True
-        time.sleep(0.02)
-    return bool(true())
 
 
 def alive(pid):
@@ -225,6 +216,28 @@ def test_builds_that_fail_crash_or_hang(tmp_path):
         assert ("build_error", "RuntimeError: no halves") == (verdict.kind, verdict.evidence.error)
 
 
+LEAKS = """
+import os
+kept = []
+def mask(logits, k, *, out=None): ...
+def build(params, arch):
+    kept.append(b"x" * (params["megabytes"] << 20))
+    raise RuntimeError(f"{len(kept)} of {os.getpid()}")
+"""
+
+
+def test_a_child_that_compilations_have_made_large_makes_way(tmp_path, monkeypatch):
+    """For another, which has compiled nothing; until then it is one child that compiles."""
+    monkeypatch.setattr(sandbox, "GROWTH", 32 << 20)
+    mine = f"{write(tmp_path, LEAKS)}:mask"
+    with Engine("cpu", build_only=True, limits=QUICK) as engine:
+        said = [engine.build(Build(NAME, {"megabytes": n}, "sm_80"), mine).evidence.log for n in (64, 1, 64, 1, 1)]
+        assert ["1", "2", "3", "1", "2"] == [text.split()[0] for text in said]
+        assert 2 == len({text.split()[-1] for text in said})
+        engine.fresh()
+        assert "1" == engine.build(Build(NAME, {"megabytes": 1}, "sm_80"), mine).evidence.log.split()[0]
+
+
 DRIVER = """
 import sys
 from pathlib import Path
@@ -302,6 +315,14 @@ def test_closing_ends_all_children():
         assert [True] * len(pids) == [alive(pid) for pid in pids]
         assert pids
     assert [False] * len(pids) == [alive(pid) for pid in pids]
+
+
+def test_an_errors_line_is_the_one_that_says_most():
+    """The last one of a traceback, the first of a message with a log behind it; the type where there is none."""
+    traceback = "Traceback (most recent call last):\n  File ...\nKeyError: 'form'\n"
+    assert "KeyError: 'form'" == sandbox.telling_line(HarnessError(traceback))
+    assert "the process died" == sandbox.telling_line(HarnessError("the process died\nFatal Python error: Aborted\n"))
+    assert "HarnessError" == sandbox.telling_line(HarnessError())
 
 
 def test_an_unusable_python_is_a_harness_error():

@@ -1,4 +1,4 @@
-"""harness.settle by whole campaigns in this process: what is reduced, confirmed, recognised, withdrawn, left unreduced."""
+"""harness.settle: what is reduced, confirmed, recognised, withdrawn, left unreduced."""
 
 # ruff: noqa: SIM300 - the expected value stands first
 
@@ -6,17 +6,16 @@ import contextlib
 
 import pytest
 
-from harness import corpus
 from harness.case import Fill
-from harness.fuzz import Campaign, Config
 from harness.ledger import Ledger
+from harness.record import Recorder
 from harness.replay import Replayer, outcome
 from harness.sandbox import Engine, Limits
 from harness.settle import Found, Settler, pairs_for
 from harness.signature import bucket
 from harness.verdict import Evidence, Verdict
 from tests.harness.endtoend import entries, judged, user_folder
-from tests.harness.making import NAME, mask_case
+from tests.harness.making import mask_case
 
 LIMITS = Limits(run=60.0)
 TIES = Fill("cycle", 0, (1.0, 3.0, 3.0, 3.0, 2.0))
@@ -43,7 +42,8 @@ class Desk:
         self.engine, self.kernels, self.corpus, self.events = engine, folder, tmp_path / "corpus", []
         self.ledger = Ledger(self.corpus)
         self.names = {}
-        self.settler = Settler(engine, self.ledger, self.events.append, {"torch": "x"}, self.names)
+        recorder = Recorder(self.ledger, self.events.append, {"torch": "x"}, self.names, "cpu")
+        self.settler = Settler(engine, recorder)
 
     def found(self, case, function, *, history=(), pairs=1):
         """A failure as a campaign meets it: judged, after the calls of its history."""
@@ -184,26 +184,3 @@ def test_a_failure_matches_what_has_its_kind_and_words_alone(desk):
     assert found.matches(found.case, found.verdict, name, desk.ledger)
     assert not found.matches(found.case, other, name, desk.ledger)
     assert not found.matches(found.case, Verdict("wrong_set"), name, desk.ledger)
-
-
-def test_one_broken_build_is_one_entry(folder, tmp_path):
-    """All architectures and parameters of one compiler error have one signature; the plainest build is kept."""
-    source = (
-        "def mask(logits, k, *, out=None):\n    return logits\n\n\n"
-        "def unavailable(device):\n    return 'builds only'\n\n\n"
-        "def build(params, arch):\n    if params['dtype'] != 'float32':\n        raise RuntimeError('error: no such type')\n"
-    )
-    (tmp_path / "building.py").write_text(source)
-    events = []
-    with contextlib.chdir(tmp_path):
-        spec = "building.py:mask"
-        config = Config((NAME,), {NAME: (spec,)}, "cpu", seconds=None, cases=5, seed=1, corpus=tmp_path / "corpus")
-        Campaign(config, events.append).run()
-    (entry,) = entries(tmp_path / "corpus")
-    assert ("build_error", True, "int") == (
-        entry.verdict.kind,
-        entry.subject.params["dtype"] in ("float16", "bfloat16"),
-        entry.subject.params["k"],
-    )
-    assert 1 == len([event for event in events if event["event"] == "finding"])
-    assert [entry.signature] == [corpus.read(path).signature for path in corpus.paths(tmp_path / "corpus")]

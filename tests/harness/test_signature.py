@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harness.case import Build, Fill, View
 from harness.operators import top_k_mask_logits
-from harness.signature import Signature, bucket, signature
+from harness.signature import Signature, bucket, same, signature
 from harness.strategies import SCALES
 from harness.verdict import STAGE_OF, Element, Evidence, Verdict
 from tests.harness.making import drawn, mask_case
@@ -130,3 +130,25 @@ def test_a_bucket_is_coarser_than_a_signature(case, kind):
     """Every drawn case has both, and the bucket's traits are among the signature's."""
     verdict = Verdict(kind)
     assert set(bucket(case, "mine", verdict).traits) <= set(signature(case, "mine", verdict).traits)
+
+
+def test_operators_are_told_apart():
+    """Their implementations have the same names, and one header may break them all with the same words."""
+    builds = [Build(name, {}, "sm_80") for name in ("one", "two")]
+    verdict = Verdict("build_error", evidence=Evidence(error="no such file"))
+    assert 2 == len({signature(build, "cuda", verdict) for build in builds})
+    assert 2 == len({bucket(build, "cuda", verdict) for build in builds})
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (Verdict("refused", evidence=Evidence(error="x")), Verdict("refused", evidence=Evidence(error="x")), True),
+        (Verdict("refused", evidence=Evidence(error="x")), Verdict("refused", evidence=Evidence(error="y")), False),
+        (Verdict("hang", evidence=Evidence(error="x")), Verdict("refused", evidence=Evidence(error="x")), False),
+        (WRONG_SET, Verdict("wrong_set"), True),
+    ],
+)
+def test_failures_are_the_same_by_kind_and_words(a, b, expected):
+    """Where they speak; two wrong results are the same whatever is wrong in them."""
+    assert expected == same(a, b)

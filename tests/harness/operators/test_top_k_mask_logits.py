@@ -246,11 +246,11 @@ def test_features_are_the_operators_own():
 
 def test_semantics_are_checked():
     """Known words, or a ValueError that says what is known."""
-    assert Semantics("exactly_k", "mask") == operator.semantics({"ties": "exactly_k", "nan": "mask"})
-    assert Semantics() == operator.semantics({})
+    assert Semantics("exactly_k", "mask") == operator.semantics({"ties": "exactly_k", "nan": "mask"}, "cpu")
+    assert Semantics() == operator.semantics({}, "cpu")
     for declared in ({"ties": "none"}, {"nan": ""}, {"order": "any"}):
         with pytest.raises(ValueError, match="known"):
-            operator.semantics(declared)
+            operator.semantics(declared, "cpu")
 
 
 def test_the_oracles_copy_of_an_expanded_input_is_whole():
