@@ -27,7 +27,7 @@ class Face(NamedTuple):
     """The whole state in one line."""
     table: Callable[[Event], Table]
     """The state of every target."""
-    closing: Callable[[Event, list[Event]], Iterator[Text]]
+    closing: Callable[[Event, list[Event]], Iterator[RenderableType]]
     """What a summary says under the table and before the findings, which it is given."""
 
 
@@ -142,7 +142,20 @@ def _fuzz_table(event: Event) -> Table:
     return table
 
 
-def _fuzz_closing(event: Event, findings: list[Event]) -> Iterator[Text]:
+def _ratio_table(event: Event) -> Table | None:
+    """The largest ratio by flag set, a column a target; None where everything is exact."""
+    targets = {name: state["ratios"] for name, state in event["targets"].items() if state["ratios"]}
+    if not targets:
+        return None
+    table = _table("largest ratio", *(name.replace("/", "/\n") for name in targets))
+    for flags in sorted({flags for ratios in targets.values() for flags in ratios}):
+        table.add_row(flags, *(f"{ratios[flags]:.3f}" if flags in ratios else "" for ratios in targets.values()))
+    return table
+
+
+def _fuzz_closing(event: Event, findings: list[Event]) -> Iterator[RenderableType]:
+    if (ratios := _ratio_table(event)) is not None:
+        yield from ("", ratios, "")
     spent = {what: seconds for what, seconds in event["timing"].items() if seconds}
     total = sum(spent.values()) or 1.0
     shares = (f"{what} {100 * seconds / total:.0f}%" for what, seconds in sorted(spent.items(), key=lambda x: -x[1]))
@@ -185,7 +198,7 @@ def _build_table(event: Event) -> Table:
     return table
 
 
-def _build_closing(event: Event, findings: list[Event]) -> Iterator[Text]:
+def _build_closing(event: Event, findings: list[Event]) -> Iterator[RenderableType]:
     yield _build_line(event)
     new = {finding["signature"] for finding in findings}
     for signature, count in event["failures"].items():

@@ -16,7 +16,17 @@ from harness.signature import Signature
 from harness.verdict import Element, Evidence, Verdict
 from tests.harness.making import NAME, mask_case
 
-STATE = {"idle": "", "cases": 90, "passed": 70, "skipped": 12, "vacuous": 1, "failed": 8, "known": 5, "ratio": 0.0}
+STATE = {
+    "idle": "",
+    "cases": 90,
+    "passed": 70,
+    "skipped": 12,
+    "vacuous": 1,
+    "failed": 8,
+    "known": 5,
+    "ratio": 0.0,
+    "ratios": {},
+}
 PROGRESS = {
     "event": "progress", "seconds": 3.0, "cases": 90, "hunting": "", "builds": 4, "builds_pending": 0, "findings": 1,
     "deaths": 0, "targets": {"op/mine": STATE}, "timing": {"oracle": 1.0, "kernel": 3.0, "data": 0.0},
@@ -122,6 +132,18 @@ def test_the_summary():
     quiet = shown(display.summary(FUZZING, {**PROGRESS, "timing": {}}, [], interrupted=False))
     assert "nothing new" in quiet
     assert "interrupted" not in quiet
+
+
+def test_ratios_by_flag_set():
+    """A row a flag set, a column a target that rounds; nothing at all where every target is exact."""
+    near = {**STATE, "ratios": {"float16": 0.25, "bfloat16 soft_cap": 0.5}}
+    event = {
+        **PROGRESS,
+        "targets": {"op/exact": STATE, "op/near": near, "op/far": {**STATE, "ratios": {"float16": 0.75}}},
+    }
+    text = rows(shown(display.summary(FUZZING, event, [], interrupted=False)))
+    assert ("ratio near far", "0.250 0.750", "soft_cap 0.500") == (text["largest"], text["float16"], text["bfloat16"])
+    assert 1 == shown(display.summary(FUZZING, PROGRESS, [], interrupted=False)).count("largest ratio")
 
 
 ARCHS = {"sm_80": {"cells": 36, "done": 30, "built": 20, "failed": 10}, "sm_90a": {"cells": 36, "unsupported": 4}}
