@@ -9,7 +9,17 @@ from msgspec.structs import replace
 
 from harness.case import Build, Case, Fill, Planted, View, tidy, validate
 from harness.operators import top_k_mask_logits
-from harness.reduce import all_steps, feature_steps, fill_steps, reduce, reduce_build, size_steps
+from harness.reduce import (
+    all_steps,
+    empty_steps,
+    feature_steps,
+    fill_steps,
+    grown,
+    ordinary,
+    reduce,
+    reduce_build,
+    size_steps,
+)
 from harness.strategies import SCALES
 from tests.harness.making import drawn, mask_case
 
@@ -201,6 +211,31 @@ def test_a_tuning_that_does_not_matter_goes():
     tuned = replace(START, tuning=6)
     assert 0 == reduce(tuned, lambda c: True).smallest.tuning
     assert 2 == reduce(tuned, lambda c: c.tuning in (2, 4, 6), budget=1000).smallest.tuning
+
+
+def test_features_go_while_sizes_are_not_tiny():
+    """Where one element would show the bug in one form alone, four show it in all: the form is not needed."""
+
+    def fails(case):
+        return batch(case) * vocab(case) > 1 or case.params["form"] != "new"
+
+    assert "new" == reduce(START, fails, budget=2000).smallest.params["form"]
+
+
+def test_empty_calls_are_no_smaller_ones():
+    """They are steps of their own, one a dimension, which no reduction takes."""
+    assert {(0, 300), (40, 0)} == {logits(step).shape for _, step in empty_steps(START)}
+    assert (1, 1) == logits(reduce(START, lambda c: True).smallest).shape
+
+
+def test_a_tiny_call_grows_and_gets_ordinary_numbers():
+    """No dimension below four, but for one of zero; every float random, whatever was planted gone; k as it was."""
+    tiny = mask_case(1, 2, k=(1,), fill=Fill("cycle", 0, ("nan",), (Planted(0, "inf"),)))
+    larger = ordinary(grown(tiny))
+    assert ((4, 4), (4,)) == (logits(larger).shape, larger.tensors["k"].shape)
+    assert {"logits": Fill("uniform", 0), "k": tiny.fills["k"]} == larger.fills
+    assert (0, 4) == logits(grown(mask_case(0, 3))).shape
+    assert (40, 300) == logits(grown(START)).shape
 
 
 def test_other_steps_can_be_asked_for():
