@@ -81,8 +81,8 @@ class Bench:
     def _raised(self, error: BaseException, changed: dict[str, Any] | None) -> Verdict | None:
         text = traceback.format_exception_only(error)[0].strip().partition("\n")[0]
         log = "".join(traceback.format_exception(error))[-MAX_LOG:]
-        if (build := build_failure(error)) is not None:
-            return build
+        if (known := build_failure(error) or execution_failure(error)) is not None:
+            return known
         if self.reason is None:
             return Verdict("refused", f"raised on a legal call: {text}", Evidence(error=normalise(text), log=log))
         if not isinstance(error, (ValueError, TypeError)):
@@ -156,6 +156,14 @@ def build_failure(error: BaseException) -> Verdict | None:
         log, tool = str(error), "triton"
     first = first_error(str(log))
     return Verdict("build_error", f"{tool}: {first}", Evidence(error=f"{tool}: {first}", log=str(log)[-MAX_LOG:]))
+
+
+def execution_failure(error: BaseException) -> Verdict | None:
+    """The verdict on an error by which an executor tells that a kernel hung or broke: its `kind` is that of the verdict."""
+    if (kind := getattr(error, "kind", None)) not in ("hang", "device_error"):
+        return None
+    text = str(error).partition("\n")[0]
+    return Verdict(str(kind), text, Evidence(error=normalise(text), log=str(error)[-MAX_LOG:]))
 
 
 def _wrong_metadata(message: str, error: str = "") -> Attempt:

@@ -1,7 +1,7 @@
 """Building and launching CUDA kernels at run time: NVRTC, a disk cache, and launches on torch's current stream.
 
 `compile_cubin` turns a source file into machine code and needs neither a GPU nor a driver. `Kernel` is one entry point of such
-a file, built and loaded on first use on each device.
+a file, built and loaded on first use on each device; it runs on the CPU too, for testing (see `host`).
 """
 
 from .build import SUPPORTED_ARCHS, BuildError, BuildOptions, compile_cubin

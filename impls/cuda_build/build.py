@@ -48,6 +48,12 @@ class BuildOptions:
     """False removes the operators and implicit conversions of half and bfloat16, as torch's extension builds do."""
     defines: tuple[tuple[str, str], ...] = ()
     """Macros, (name, value) each: how a source is told which template to instantiate."""
+    prelude: str = ""
+    """Source text that is compiled in front of the file: how a caller hands in code of his own."""
+
+    def whole(self, name: str, text: str) -> str:
+        """What is compiled: the prelude, then the file `name`, whose lines keep their numbers in messages."""
+        return f'{self.prelude}\n#line 1 "{name}"\n{text}' if self.prelude else text
 
 
 def compile_cubin(source: Path, arch: str, options: BuildOptions | None = None) -> bytes:
@@ -59,6 +65,7 @@ def compile_cubin(source: Path, arch: str, options: BuildOptions | None = None) 
         raise ValueError(f"arch must be one of {', '.join(SUPPORTED_ARCHS)}, got {arch!r}")
     options = options or BuildOptions()
     project, others = headers.project_headers(source)
+    others = others or "#include" in options.prelude  # of what? It may be CUDA's
     text = source.read_text()
     key = _cache_key(text, project, others, arch, options)
     with _lock_of(key):
@@ -117,7 +124,7 @@ def _nvrtc(text: str, source: Path, needs_cuda_headers: bool, arch: str, options
         name=source.name, arch=arch, std=options.std, include_path=include_path, define_macro=macros or None
     )
     try:
-        return bytes(Program(text, "c++", nvrtc_options).compile("cubin").code)
+        return bytes(Program(options.whole(source.name, text), "c++", nvrtc_options).compile("cubin").code)
     except Exception as error:
         # cuda.core has no public class for this: the compiler's log is in the message.
         message = str(error)

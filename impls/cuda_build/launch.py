@@ -15,6 +15,7 @@ import torch
 from cuda.bindings import driver
 
 from .build import BuildOptions, compile_cubin
+from .host import HostKernel
 
 # Code for an arch runs on later minor versions of the same major one, unless its name ends in "a".
 _ARCH_OF_CAPABILITY = {
@@ -36,7 +37,9 @@ def arch_of_device(index: int) -> str | None:
 
 @functools.cache
 def sm_count(index: int) -> int:
-    """The number of streaming multiprocessors of CUDA device `index`."""
+    """The number of streaming multiprocessors of CUDA device `index`; of the CPU (negative) two, so that grids are small."""
+    if index < 0:
+        return 2
     return torch.cuda.get_device_properties(index).multi_processor_count
 
 
@@ -69,6 +72,7 @@ class Kernel:
         self._shared_bytes = shared_bytes
         self._pack_into = struct.Struct("@" + parameters).pack_into
         self._arguments = _Arguments("@" + parameters)
+        self._on_host = HostKernel(source, name, parameters, options=options, shared_bytes=shared_bytes)
         self._loaded: dict[int, tuple[Any, Any]] = {}
         self._lock = threading.Lock()
 
@@ -77,7 +81,13 @@ class Kernel:
 
         Pointers are passed as integers. Raises BuildError, or RuntimeError when the device is unsupported or the driver
         refuses the launch.
+
+        A negative device is the CPU: the kernel runs there to its end (see `host`, which raises a HostExecutionError).
         """
+        if device < 0:
+            self._pack_into(self._arguments.buffer, 0, *arguments)
+            self._on_host(grid, block, self._arguments.address)
+            return
         if torch.cuda.current_device() != device:
             with torch.cuda.device(device):
                 self(device, grid, block, *arguments)

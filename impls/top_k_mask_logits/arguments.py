@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from impls.overlap import region_of, share_a_byte
+
 from .formats import FORMATS
-from .overlap import rows_of, share_a_byte
 
 
 def check(logits: Any, k: Any, out: Any) -> int | Tensor:
@@ -96,9 +97,9 @@ def _check_out(logits: Tensor, k: int | Tensor, out: Any) -> None:
     batch, vocab = out.shape
     if batch > 1 and out.stride(0) < vocab:
         raise ValueError(f"rows of {name} must not overlap to be written, got strides {list(out.stride())}")
-    if out is not logits and not is_same_view(out, logits) and share_a_byte(rows_of(out), rows_of(logits)):
+    if out is not logits and not is_same_view(out, logits) and share_a_byte(region_of(out), region_of(logits)):
         raise ValueError("out must be logits itself or share no byte with it, got a partial overlap")
-    if isinstance(k, Tensor) and share_a_byte(rows_of(out), rows_of(k)):
+    if isinstance(k, Tensor) and share_a_byte(region_of(out), region_of(k)):
         raise ValueError(f"{name} is written and must share no byte with k")
 
 

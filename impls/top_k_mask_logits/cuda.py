@@ -1,4 +1,7 @@
-"""The CUDA backend: `radix_mask.cu`, built with NVRTC for the tensor's device. In place it allocates no device memory."""
+"""The CUDA backend: `radix_mask.cu`, built with NVRTC for the tensor's device. In place it allocates no device memory.
+
+Tensors on the CPU are taken as well, for testing: the same source runs there, slowly, through g++ (`impls.cuda_build.host`).
+"""
 
 import functools
 from collections.abc import Mapping
@@ -8,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor
 
-from impls.cuda_build import SUPPORTED_ARCHS, BuildOptions, Kernel, arch_of_device, compile_cubin, sm_count
+from impls.cuda_build import SUPPORTED_ARCHS, BuildOptions, Kernel, arch_of_device, compile_cubin, host, sm_count
 
 from . import formats
 
@@ -43,8 +46,10 @@ def build(params: Mapping[str, object], arch: str) -> None:
 
 def unavailable(device: torch.device) -> str | None:
     """Why this backend cannot run on `device`, or None."""
+    if device.type == "cpu":
+        return host.unavailable()
     if device.type != "cuda" or torch.version.cuda is None:
-        return f"it needs tensors on an NVIDIA GPU, got {device}"
+        return f"it needs tensors on an NVIDIA GPU, or on the CPU for testing; got {device}"
     if arch_of_device(device.index) is None:
         return f"{torch.cuda.get_device_name(device)} is none of {', '.join(ARCHS)}"
     return None

@@ -478,6 +478,26 @@ def test_unsupported_is_a_skip_with_its_reason():
     assert [{"dtype": "float32", "k": "int"}] == asked
 
 
+@pytest.mark.parametrize("kind", ["hang", "device_error"])
+def test_what_an_executor_says_of_a_kernel_is_the_verdict(kind):
+    """An error with a `kind` comes from whoever ran the kernel; other kinds, and other errors, are the call's own."""
+
+    class Stopped(RuntimeError):
+        def __init__(self, kind):
+            super().__init__("17 of 32 threads wait at a barrier")
+            self.kind = kind
+
+    def stops(logits, k, *, out=None):
+        raise Stopped(kind)
+
+    def refuses(logits, k, *, out=None):
+        raise Stopped("wrong_set")
+
+    verdict = Judge(mask_case(), "cpu").judge(implementation(stops))
+    assert (kind, "17 of 32 threads wait at a barrier") == (verdict.kind, verdict.message)
+    assert "refused" == Judge(mask_case(), "cpu").judge(implementation(refuses)).kind
+
+
 def test_a_tuning_comes_as_keyword_arguments():
     """The choice that the case's number asks for; `unsupported` is told its index."""
     seen = []

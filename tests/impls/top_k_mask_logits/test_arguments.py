@@ -1,12 +1,9 @@
-"""Which calls are legal, said by the checks alone; and the exact overlap test behind them."""
-
-import itertools
+"""Which calls are legal, said by the checks alone."""
 
 import pytest
 import torch
 
 from impls.top_k_mask_logits import arguments, top_k_mask_logits, top_k_mask_logits_
-from impls.top_k_mask_logits.overlap import Rows, share_a_byte
 
 
 def _logits(batch=2, vocab=8):
@@ -140,9 +137,9 @@ def test_a_refused_call_leaves_its_tensor_as_it_was(call):
     assert torch.equal(_logits(), logits)
 
 
-@pytest.mark.parametrize("backend", ["cuda", "triton", "CUDA", "", None])
+@pytest.mark.parametrize("backend", ["triton", "CUDA", "", None])
 def test_a_backend_that_cannot_run_here_is_refused(backend):
-    """CPU tensors have no CUDA backend and, outside the interpreter, no Triton backend; other names don't exist."""
+    """CPU tensors have no Triton backend outside the interpreter; other names don't exist."""
     with pytest.raises(ValueError, match="backend"):
         top_k_mask_logits(_logits(), 2, backend=backend)
 
@@ -153,30 +150,3 @@ def test_a_lazily_negated_view_of_memory_is_refused():
     assert imaginary.is_neg()
     with pytest.raises(ValueError, match="negated"):
         arguments.check(imaginary, 1, None)
-
-
-def _bytes(rows):
-    return {rows.start + i * rows.pitch + j for i in range(rows.number) for j in range(rows.width)}
-
-
-def test_overlap_is_exact():
-    """share_a_byte agrees with sets of addresses on every small combination of start, number, pitch and width."""
-    shapes = [Rows(0, n, p, w) for n, p, w in itertools.product((0, 1, 2, 4), (0, 1, 2, 3, 5, 7), (0, 1, 2, 4))]
-    for a, b in itertools.product(shapes, shapes):
-        for start in range(-3, 20, 2):
-            moved = Rows(start + 100, b.number, b.pitch, b.width)
-            base = Rows(100, a.number, a.pitch, a.width)
-            expected = bool(_bytes(base) & _bytes(moved))
-            assert expected == share_a_byte(base, moved), (base, moved)
-
-
-def test_overlap_of_a_million_rows_is_found_at_the_last():
-    """Sets of different pitches that meet in one byte, of the last row, share it; one byte less and they don't."""
-    n = 1 << 20
-    rows = Rows(0, n, 8, 4)
-    other = Rows(rows.end - 1 - 10 * 12, 11, 12, 1)
-    assert share_a_byte(rows, Rows(rows.end - 1, 2, 12, 1))
-    assert not share_a_byte(rows, Rows(rows.end, 2, 12, 1))
-    assert share_a_byte(rows, other)
-    assert not share_a_byte(Rows(0, n, 24, 4), Rows(4, n, 12, 2))
-    assert share_a_byte(Rows(0, n, 24, 4), Rows(3, n, 12, 2))
