@@ -14,8 +14,9 @@ import click
 
 from harness.events import Event
 from harness.fuzz import Campaign, Config
+from tests.planted import single_prefill, top_k_mask_logits
 from tests.planted.campaigns import LIMITS
-from tests.planted.top_k_mask_logits import FAULTS, Fault
+from tests.planted.fault import Fault
 
 SEEDS = range(1, 6)
 AT_MOST = 3000
@@ -35,7 +36,7 @@ def first_failure(fault: Fault, seed: int, device: str) -> tuple[int, float] | N
 
     with tempfile.TemporaryDirectory() as folder:
         config = Config(
-            ("top_k_mask_logits",), {"top_k_mask_logits": (fault.spec,)}, device, seconds=None, cases=AT_MOST, seed=seed,
+            (fault.operator,), {fault.operator: (fault.spec,)}, device, seconds=None, cases=AT_MOST, seed=seed,
             corpus=Path(folder), builds=False, limits=LIMITS,
         )  # fmt: skip
         campaign = Campaign(config, emit)
@@ -51,7 +52,7 @@ def first_failure(fault: Fault, seed: int, device: str) -> tuple[int, float] | N
 def main(device: str) -> None:
     """Print a Markdown table."""
     print("| fault | kind | cases | seconds | found |\n|---|---|---|---|---|")
-    for fault in FAULTS:
+    for fault in (*top_k_mask_logits.FAULTS, *single_prefill.FAULTS):
         if fault.needs_gpu and device == "cpu":
             continue
         seen = [found for seed in SEEDS if (found := first_failure(fault, seed, device)) is not None]

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import gpus
+from harness import gpus, operators
 from harness.case import Case
+from harness.resize import sizes
+from tests.planted import single_prefill, top_k_mask_logits
 from tests.planted.campaigns import hunt
-from tests.planted.top_k_mask_logits import FAULTS, LOOKALIKES, Fault, LookAlike
+from tests.planted.fault import Fault, LookAlike
 
-OPERATOR = "top_k_mask_logits"
+FAULTS = (*top_k_mask_logits.FAULTS, *single_prefill.FAULTS)
+LOOKALIKES = (*top_k_mask_logits.LOOKALIKES, *single_prefill.LOOKALIKES)
 SEED = 20
 AT_MOST = 3000
 AFTER = 40
@@ -20,14 +23,20 @@ AFTER = 40
 
 
 def faults() -> list[object]:
-    return [pytest.param(fault, id=fault.name, marks=[pytest.mark.gpu] if fault.needs_gpu else []) for fault in FAULTS]
+    return [
+        pytest.param(fault, id=name_of(fault), marks=[pytest.mark.gpu] if fault.needs_gpu else []) for fault in FAULTS
+    ]
+
+
+def name_of(planted: Fault | LookAlike) -> str:
+    return f"{planted.operator}-{planted.name}"
 
 
 @pytest.mark.parametrize("fault", faults())
 def test_fault_is_found(fault: Fault, tmp_path: Path) -> None:
     """The fault's campaign ends with one entry: its kind, shrunk to its minimum, confirmed in a fresh process."""
     device = "cuda" if fault.needs_gpu else "cpu"
-    found = hunt(OPERATOR, fault.spec, seed=SEED, cases=AT_MOST, after=AFTER, folder=tmp_path, device=device)
+    found = hunt(fault.operator, fault.spec, seed=SEED, cases=AT_MOST, after=AFTER, folder=tmp_path, device=device)
     assert [fault.kinds[0]] == [entry.signature.kind for entry in found.entries], [
         str(entry.signature) for entry in found.entries
     ]
@@ -36,14 +45,17 @@ def test_fault_is_found(fault: Fault, tmp_path: Path) -> None:
     assert isinstance(entry.subject, Case)
     assert fault.needs_history == bool(entry.context)
     if not fault.needs_history:
-        sizes = dict(zip(("batch", "vocab"), entry.subject.tensors["logits"].shape))
-        assert {name: min(size, fault.minimum[name]) for name, size in sizes.items()} == sizes
+        got = sizes(entry.subject, operators.get(fault.operator).dimensions(entry.subject))
+        assert {name: min(got[name], most) for name, most in fault.minimum.items()} == {
+            n: got[n] for n in fault.minimum
+        }
 
 
-@pytest.mark.parametrize("lookalike", LOOKALIKES, ids=lambda lookalike: lookalike.name)
+@pytest.mark.parametrize("lookalike", LOOKALIKES, ids=name_of)
 def test_lookalike_is_not_accused(lookalike: LookAlike, tmp_path: Path) -> None:
     """A correct kernel, however unusual, has no findings."""
-    cases = 60 if lookalike.name.startswith("triton") else 400
     device = gpus.resolve("auto")
-    found = hunt(OPERATOR, lookalike.spec, seed=SEED, cases=cases, after=0, folder=tmp_path, device=device)
+    found = hunt(
+        lookalike.operator, lookalike.spec, seed=SEED, cases=lookalike.cases, after=0, folder=tmp_path, device=device
+    )
     assert [] == [str(entry.signature) for entry in found.entries]

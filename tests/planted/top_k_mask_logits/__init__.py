@@ -5,42 +5,12 @@ Every function runs on a GPU; on the CPU it needs TRITON_INTERPRET=1. The faults
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from tests.planted.fault import Fault, LookAlike
+
 HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One bug.
-
-    name: the function. where: its file in this folder.
-    kinds: what the harness may call it. The first is what the bug is; the others are how it shows under another layout,
-    alias relation or fill (an unwritten row is poison in a fresh output, and merely unmasked in place).
-    minimum: sizes that a shrunk case must not exceed. trigger: what else the smallest failing call needs.
-    """
-
-    name: str
-    where: str
-    kinds: tuple[str, ...]
-    minimum: dict[str, int]
-    trigger: str
-
-    @property
-    def spec(self) -> str:
-        """How the harness is asked for it: file.py:function."""
-        return f"{HERE / self.where}:{self.name}"
-
-    @property
-    def needs_gpu(self) -> bool:
-        return self.where == "device.py"
-
-    @property
-    def needs_history(self) -> bool:
-        """Whether one call in a fresh process is always right."""
-        return self.name == "stale_from_last_call"
-
+OPERATOR = "top_k_mask_logits"
 
 SET = ("wrong_set", "wrong_nan")
 """An element masked or kept; a NaN that is masked has a kind of its own."""
@@ -49,7 +19,9 @@ VALUES = ("wrong_set", "divergence", "wrong_inf", "wrong_nan")
 
 
 def _fault(name: str, where: str, kinds: tuple[str, ...], batch: int, vocab: int, trigger: str) -> Fault:
-    return Fault(name, where, tuple(dict.fromkeys(kinds)), {"batch": batch, "vocab": vocab}, trigger)
+    minimum = {"batch": batch, "vocab": vocab}
+    history = name == "stale_from_last_call"
+    return Fault(OPERATOR, HERE, name, where, tuple(dict.fromkeys(kinds)), minimum, trigger, history)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -112,18 +84,9 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class LookAlike:
-    """A correct implementation that must never be accused."""
-
-    name: str
-    where: str = "lookalikes.py"
-
-    @property
-    def spec(self) -> str:
-        return f"{HERE / self.where}:{self.name}"
-
-
-LOOKALIKES: tuple[LookAlike, ...] = tuple(
-    map(LookAlike, ("full_sort", "bisection", "float64_inside", "triton_correct"))
+LOOKALIKES: tuple[LookAlike, ...] = (
+    LookAlike(OPERATOR, HERE, "full_sort"),
+    LookAlike(OPERATOR, HERE, "bisection"),
+    LookAlike(OPERATOR, HERE, "float64_inside"),
+    LookAlike(OPERATOR, HERE, "triton_correct", cases=60),
 )

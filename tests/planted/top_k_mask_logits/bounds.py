@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tests.planted.top_k_mask_logits.arguments import check, prepare
 from tests.planted.top_k_mask_logits.kernels import find_threshold, launch, read_k, write_masked
+from tests.planted.top_k_mask_logits.torch_ops import keys, kth_largest, row_k, write
 
 STORE = 64
 """Elements written at a time."""
@@ -53,37 +54,15 @@ def tail_not_masked(logits: Tensor, k: int | Tensor, *, out: Tensor | None = Non
     return launch(_full_blocks_only, logits, k, prepare(logits, k, out), STORE=STORE)
 
 
-@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
-def _select_whole_blocks(
-    x_ptr,
-    out_ptr,
-    k_ptr,
-    k_value,
-    batch,
-    vocab,
-    x_stride,
-    out_stride,
-    k_stride,
-    PER_ROW: tl.constexpr,
-    INF: tl.constexpr,
-    MAX: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
-    k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
-    threshold = find_threshold(x_row, tl.cdiv(vocab, BLOCK) * BLOCK, k, INF, MAX, WIDTH, BLOCK)
-    start = 0
-    while start < vocab:
-        write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab, threshold, INF, MAX)
-        start += BLOCK
-
-
 def reads_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
     """Loads without a mask: memory behind the row, up to a power of two, takes part in the selection. torch#95595, FI#1005."""
-    block = min(triton.next_power_of_2(logits.shape[-1]), 1024) if isinstance(logits, Tensor) and logits.ndim else 1
-    return launch(_select_whole_blocks, logits, k, prepare(logits, k, out), block=block)
+    out = prepare(logits, k, out)
+    batch, vocab = logits.shape
+    if logits.numel() == 0:
+        return out
+    block = min(triton.next_power_of_2(vocab), 1024)
+    read = keys(logits.as_strided((batch, -(-vocab // block) * block), logits.stride()))
+    return write(out, logits, read[:, :vocab] >= kth_largest(read, row_k(k, logits)))
 
 
 @triton.jit(do_not_specialize=["k_value", "batch", "vocab"])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.planted.top_k_mask_logits.arguments import prepare, rows_overlap
-from tests.planted.top_k_mask_logits.kernels import launch, select
+from tests.planted.top_k_mask_logits.torch_ops import masked
 
 VECTOR_BYTES = 16
 
@@ -16,7 +16,7 @@ def ignores_row_stride(logits: Tensor, k: int | Tensor, *, out: Tensor | None = 
     out = prepare(logits, k, out)
     if rows_overlap(logits):
         logits = logits.contiguous()
-    return launch(select, logits, k, out, x_stride=logits.shape[1])
+    return masked(logits.as_strided(logits.shape, (logits.shape[1], 1)), k, out)
 
 
 def ignores_k_stride(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -24,15 +24,15 @@ def ignores_k_stride(logits: Tensor, k: int | Tensor, *, out: Tensor | None = No
     out = prepare(logits, k, out)
     if isinstance(k, Tensor) and k.numel() > 1 and k.stride(0) == 0:
         k = k.contiguous()
-    return launch(select, logits, k, out, k_stride=1)
+    return masked(logits, k.as_strided(k.shape, (1,)) if isinstance(k, Tensor) else k, out)
 
 
 def k_int64_read_as_int32(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
     """An int64 k tensor is read as int32: row 1 gets the upper half of row 0's k. FI#5347."""
     out = prepare(logits, k, out)
     if isinstance(k, Tensor):
-        k = k.clone(memory_format=torch.contiguous_format).view(torch.int32)
-    return launch(select, logits, k, out, k_stride=1)
+        k = k.clone(memory_format=torch.contiguous_format).view(torch.int32)[: len(k)]
+    return masked(logits, k, out)
 
 
 def assumes_alignment(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -43,9 +43,9 @@ def assumes_alignment(logits: Tensor, k: int | Tensor, *, out: Tensor | None = N
     if all(n % per_vector == 0 for n in (logits.shape[1], logits.stride(0), out.stride(0))):
         same = out is logits
         logits = _aligned_down(logits)
-        launch(select, logits, k, logits if same else _aligned_down(out))
+        masked(logits, k, logits if same else _aligned_down(out))
         return out
-    return launch(select, logits, k, out)
+    return masked(logits, k, out)
 
 
 def _aligned_down(x: Tensor) -> Tensor:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from tests.planted.top_k_mask_logits.arguments import FORMATS, bits, prepare
-from tests.planted.top_k_mask_logits.kernels import count_digits, launch, raise_low, read_k, write_masked
 from tests.planted.top_k_mask_logits.torch_ops import keys, kth_largest, row_k, write
 
 
@@ -65,46 +62,27 @@ def gives_up_searching(logits: Tensor, k: int | Tensor, *, out: Tensor | None = 
     return write(out, logits, (x >= low[:, None]) & (slots > 0)[:, None])
 
 
-@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
-def _persistent(
-    x_ptr,
-    out_ptr,
-    k_ptr,
-    k_value,
-    batch,
-    vocab,
-    x_stride,
-    out_stride,
-    k_stride,
-    PER_ROW: tl.constexpr,
-    INF: tl.constexpr,
-    MAX: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    first = tl.program_id(0).to(tl.int64)
-    left_over = tl.zeros([16], tl.int32)
-    i = 0
-    while i < batch:
-        row = first + i
-        x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
-        k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
-        low = k * 0 - MAX - 1
-        counts = left_over + count_digits(x_row, vocab, low, WIDTH - 4, INF, MAX, BLOCK)
-        threshold = raise_low(low, counts, k, WIDTH - 4)
-        for step in range(1, WIDTH // 4):
-            shift = WIDTH - 4 - 4 * step
-            threshold = raise_low(threshold, count_digits(x_row, vocab, threshold, shift, INF, MAX, BLOCK), k, shift)
-        # A row that keeps everything is done at once; only the long way round clears the histogram.
-        threshold = tl.where(k >= vocab, low, threshold)
-        left_over = tl.where(k >= vocab, counts, 0)
-        start = 0
-        while start < vocab:
-            write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab, threshold, INF, MAX)
-            start += BLOCK
-        i += 1
-
-
 def stale_histogram(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
     """A row with k >= vocab leaves its histogram to the next row of the persistent loop. FI#2325."""
-    return launch(_persistent, logits, k, prepare(logits, k, out), programs=1)
+    out = prepare(logits, k, out)
+    form = FORMATS[logits.dtype]
+    least, top = -form.largest - 1, form.width - 4
+    thresholds = []
+    left_over = torch.zeros(16, dtype=torch.int64, device=logits.device)
+    for key, slots in zip(keys(logits), row_k(k, logits)):
+        counts = left_over + _at_least(key, least, top)
+        # A row that keeps everything is done at once; only the long way round clears the histogram.
+        left_over = counts if slots >= len(key) else torch.zeros_like(counts)
+        threshold = least
+        if slots < len(key):
+            for shift in range(top, -1, -4):
+                counts = counts if shift == top else _at_least(key, threshold, shift)
+                threshold += (int((counts >= slots).sum()) - 1) << shift
+        thresholds.append(threshold)
+    return write(out, logits, keys(logits) >= torch.tensor(thresholds, device=logits.device)[:, None])
+
+
+def _at_least(key: Tensor, low: int, shift: int) -> Tensor:
+    """int64 [16]: how many keys are at least low + (digit << shift), for each digit."""
+    pivots = low + (torch.arange(16, device=key.device) << shift)
+    return (key[:, None] >= pivots).sum(0)

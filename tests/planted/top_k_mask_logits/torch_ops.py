@@ -41,3 +41,9 @@ def write(out: Tensor, logits: Tensor, keep: Tensor) -> Tensor:
     masked = torch.where(keep, source, source.new_full((), FORMATS[logits.dtype].minus_inf))
     bits(out).copy_(masked)
     return out
+
+
+def masked(logits: Tensor, k: int | Tensor, out: Tensor) -> Tensor:
+    """The whole operator, right, of arguments that were checked. Returns out."""
+    key = keys(logits)
+    return write(out, logits, key >= kth_largest(key, row_k(k, logits)))
