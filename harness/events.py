@@ -54,7 +54,7 @@ class TargetStats:
             self.passed += 1
             self.vacuous += verdict.vacuous
             self.ratio = max(self.ratio, verdict.ratio)
-            if flags:
+            if flags and verdict.ratio:
                 self.ratios[flags] = max(self.ratios.get(flags, 0.0), verdict.ratio)
 
     def state(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Faults planted in single_prefill, one bug a function, and correct look-alikes. Importing this needs no torch.
 
-All of them are the tiled attention of attention.py with one step replaced; they run on any device.
+Nearly all are the tiled attention of attention.py with one step replaced; hooks.py has the production CUDA kernel with a
+transform of its own. They run on any device.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ FAULTS: tuple[Fault, ...] = (
     _fault("last_row_of_a_tile_lost", "output.py", "unwritten_output", 16, 1, "16 queries"),
     _fault("out_written_before_q_is_read", "output.py", "divergence", 1, 2, "out=q"),
     _fault("divides_by_kv_len", "output.py", "refused", 1, 0, "no keys"),
+    _fault("own_transform_slipped", "hooks.py", "divergence", 1, 2, "two keys"),
     _fault("accepts_head_dim_96", "output.py", "accepted_illegal", 1, 1, "head dim 96"),
 )
 
 
-LOOKALIKES: tuple[LookAlike, ...] = tuple(
-    LookAlike(OPERATOR, HERE, name, cases=200)
-    for name in ("tiled", "naive_softmax", "split_over_kv", "reversed_tiles", "larger_tiles", "float64_inside")
+TILED = ("tiled", "naive_softmax", "split_over_kv", "reversed_tiles", "larger_tiles", "float64_inside")
+
+LOOKALIKES: tuple[LookAlike, ...] = (
+    *(LookAlike(OPERATOR, HERE, name, cases=200) for name in TILED),
+    LookAlike(OPERATOR, HERE, "own_transform", "hooks.py", cases=150),
 )
