@@ -88,7 +88,7 @@ def repro_command(path: Path, target: Path | None, repeat: int | None, device: s
     where = command.device_of(device)
     entry = corpus.read(path)
     if target is not None:
-        repro.write(entry, path, target)
+        repro.write(entry, path, target, implementations.load(entry.signature.operator, entry.implementation))
         say(f"wrote {target}: python {target} exits 1 while the bug is there")
     with Replayer(where) as replayer:
         verdict = replayer.judge(entry, repeat=repeat)

@@ -15,9 +15,9 @@ from torch import Tensor
 from harness import operators
 from harness.case import Build, Case, View
 from harness.corpus import Entry
-from harness.implementations import built_in
+from harness.implementations import Implementation, built_in
 from harness.memory import Memory
-from oracles.judgement import bits
+from oracles.judgement import Reference, bits
 
 MAX_LITERALS = 4096
 """Elements of all tensors together that a script may spell out."""
@@ -27,8 +27,11 @@ class NoScript(ValueError):
     """An entry that no self-contained script can show; the message is one line."""
 
 
-def script(entry: Entry, *, path: str) -> str:
-    """The text of a Python file that exits 1 while the bug is there and 0 when it is not. Raises NoScript."""
+def script(entry: Entry, *, path: str, implementation: Implementation | None = None) -> str:
+    """The text of a Python file that exits 1 while the bug is there and 0 when it is not. Raises NoScript.
+
+    implementation: the entry's, for its SEMANTICS and TUNING; None stands for one that declares neither.
+    """
     if isinstance(entry.subject, Build):
         return _build_script(entry, entry.subject, path)
     if entry.context:
@@ -36,7 +39,7 @@ def script(entry: Entry, *, path: str) -> str:
     case = entry.subject
     if sum(max(view.numel, view.span) for view in case.tensors.values()) > MAX_LITERALS:
         raise NoScript(f"more than {MAX_LITERALS} elements; use `warpcheck repro`")
-    return _call_script(entry, case, path)
+    return _call_script(entry, case, path, implementation)
 
 
 def _header(entry: Entry, path: str) -> str:
@@ -123,7 +126,7 @@ def _view_lines(case: Case, memory: Memory) -> tuple[list[str], list[str]]:
     return define, write
 
 
-def _call_script(entry: Entry, case: Case, path: str) -> str:
+def _call_script(entry: Entry, case: Case, path: str, implementation: Implementation | None) -> str:
     operator = operators.get(case.operator)
     memory = Memory(case, "cpu")
     call = operator.bind(case, memory.tensors)
@@ -137,20 +140,16 @@ def _call_script(entry: Entry, case: Case, path: str) -> str:
             return names.get(id(value)) or f"{_moved(case)}.to('cpu' if device == 'cuda' else 'meta')"
         return repr(value)
 
-    arguments = ", ".join([*map(spell, call.args), *(f"{k}={spell(v)}" for k, v in call.kwargs.items())])
+    keywords = {**call.kwargs, **(implementation.tuning(case.tuning) if implementation else {})}
+    arguments = ", ".join([*map(spell, call.args), *(f"{k}={spell(v)}" for k, v in keywords.items())])
     writes = ", ".join(sorted(call.writes))
-    expected = "None"
+    expected: list[str] = []
     if reason is None:
-        semantics = operator.semantics({}, "cpu")
+        semantics = operator.semantics(implementation.semantics if implementation else {}, "cpu")
         reference = operator.reference(operator.bind(case, {n: memory.read(n) for n in case.tensors}), semantics)
-        if not reference.unique:
+        if not (reference.unique or reference.free):
             raise NoScript("more than one result is right; use `warpcheck repro`")
-        name = operator.OUTPUTS[0]
-        want = reference.want[name].to(reference.dtype[name])
-        source = reference.extra.get("bits")
-        if source is not None:  # a kept NaN has its input's payload
-            want = torch.where(want == -math.inf, want, source.view(want.dtype))
-        expected = f"{_literal(want.reshape(-1))[0]}.view({list(want.shape)})"
+        expected = [_expected(reference, name) for name in operator.OUTPUTS[: len(call.returns)]]
     sizes = list(case.storages)
     device_line = 'device = "cuda" if torch.cuda.is_available() else "cpu"'
     if entry.device == "cpu":
@@ -182,21 +181,22 @@ def _call_script(entry: Entry, case: Case, path: str) -> str:
             "        return f'raised {error!r}' + (f', no ValueError or TypeError, where {illegal}' if illegal else '')",
             "    if illegal:",
             "        return f'accepted a call where {illegal}'",
+            "    got = got if isinstance(got, (tuple, list)) else (got,)",
             f"    if {_identity(call, names)}:",
-            "        return f'returned {type(got).__name__}, not the tensor it was given'",
-            "    result = got.clone() if isinstance(got, torch.Tensor) else got",
+            "        return f'returned {type(got[0]).__name__}, not the tensor it was given'",
+            "    results = [x.clone() if isinstance(x, torch.Tensor) else x for x in got]",
             f"    for written in [{writes}]:",
             "        restore(before, written, storages)",
             "    for i, (old, new) in enumerate(zip(before, storages)):",
             "        if not torch.equal(old, new):",
             "            byte = int((old != new).nonzero()[0]) - GUARD",
             "            return f'wrote to byte {byte} of storage {i}, which is not its output'",
-            f"    want = {expected}.to(device)",
-            "    if not isinstance(result, torch.Tensor) or (result.dtype, result.shape) != (want.dtype, want.shape):",
-            "        return f'returned {result!r}, should be {want.dtype} {list(want.shape)}'",
-            "    if not torch.equal(as_int(result), as_int(want)):",
-            "        return f'got\\n{result.tolist()}\\nwant\\n{want.tolist()}'",
-            "    return None",
+            "    expected = [  # dtype, what it should be, and by how much it may differ (None: not by a bit)",
+            *(f"        {line}," for line in expected),
+            "    ]",
+            "    if len(results) != len(expected):",
+            "        return f'returned {len(results)} values, should be {len(expected)}'",
+            "    return next(filter(None, map(differs, results, *zip(*expected))), None)",
             "",
             _MAIN.format(repeats=50 if entry.verdict.kind == "nondeterministic" else 2),
         ]
@@ -207,9 +207,25 @@ def _moved(case: Case) -> str:
     return next((name for name in ("k",) if name in case.tensors), next(iter(case.tensors)))
 
 
+def _expected(reference: Reference, name: str) -> str:
+    """A tuple of an output's dtype, the right values, and their bounds where they are not exact."""
+    want, dtype = reference.want[name], reference.dtype[name]
+    shape = f".view({list(want.shape)})"
+    if reference.unique:
+        exact = want.to(dtype)
+        source = reference.extra.get("bits")
+        if source is not None:  # a kept NaN has its input's payload
+            exact = torch.where(exact == -math.inf, exact, source.view(dtype))
+        return f"({dtype}, {_literal(exact.reshape(-1))[0]}{shape}, None)"
+    bound = reference.bound[name]
+    if name in reference.free:
+        bound = torch.where(reference.free[name], math.inf, bound)
+    return f"({dtype}, {_literal(want.reshape(-1))[0]}{shape}, {_literal(bound.reshape(-1))[0]}{shape})"
+
+
 def _identity(call: operators.Call, names: dict[int, str]) -> str:
     given = call.returns[0]
-    return "False" if given is None else f"got is not {names[id(given)]}"
+    return "False" if given is None else f"got[0] is not {names[id(given)]}"
 
 
 _INTERPRETER = """if device == "cpu":
@@ -234,6 +250,20 @@ def view(storage, dtype, shape, strides, offset):
 
 def as_int(x):
     return x.contiguous().view({{1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}}[x.element_size()])
+
+
+def differs(result, dtype, want, bound):
+    """What is wrong with an output, or None. A bound of infinity leaves an element out; NaN wants what is not finite."""
+    if not isinstance(result, torch.Tensor) or (result.dtype, result.shape) != (dtype, want.shape):
+        return f"returned {{result!r}}, should be {{dtype}} {{list(want.shape)}}"
+    if bound is None:
+        right = as_int(result.cpu()) == as_int(want)
+    else:
+        got = result.cpu().double()
+        right = (got == want) | ((got - want).abs() <= bound) | (want.isnan() & ~got.isfinite()) | bound.isinf()
+    if not right.all():
+        within = "" if bound is None else f"\\nwithin\\n{{bound.tolist()}}"
+        return f"got\\n{{result.tolist()}}\\nwant\\n{{want.tolist()}}{{within}}"
 
 
 def restore(before, written, storages):
@@ -270,6 +300,6 @@ print("passes")
 """
 
 
-def write(entry: Entry, source: Path, target: Path) -> None:
+def write(entry: Entry, source: Path, target: Path, implementation: Implementation | None = None) -> None:
     """Write the script of an entry to a file. Raises NoScript."""
-    target.write_text(script(entry, path=source.name))
+    target.write_text(script(entry, path=source.name, implementation=implementation))

@@ -41,6 +41,8 @@ class Reference:
     want: per output, float64. bound: per output, float64.
     extra: what else the oracle's own `judge` needs, by name (tensors on the call's device).
     unique: exactly one result (bit for bit) is right. Then relations between calls follow from it and need no test.
+    free: per output, bool, or nothing: elements of which more is right than what is within the bound of want. Where want
+    is NaN, nothing finite is right.
     """
 
     want: dict[str, Tensor]
@@ -48,6 +50,7 @@ class Reference:
     dtype: dict[str, torch.dtype]
     extra: dict[str, Tensor] = field(default_factory=dict)
     unique: bool = False
+    free: dict[str, Tensor] = field(default_factory=dict)
 
     def checksum(self) -> int:
         """A kernel's wild write must not be able to fake a pass: 64 bits over all bytes, with one wait for the device.

@@ -109,7 +109,8 @@ def reference(
     if return_lse:
         want["lse"], bound["lse"], dtype["lse"] = whole.lse / unit, whole.lse_bound / unit, torch.float32
         extra["lse"] = whole.lse_states
-    return Reference(want, bound, dtype, extra)
+    free = {name: ((states & FINITE) > 0) & (states != FINITE) for name, states in extra.items()}
+    return Reference(want, bound, dtype, extra, free=free)
 
 
 def _allowed(

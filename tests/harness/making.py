@@ -40,6 +40,36 @@ def mask_case(batch=2, vocab=5, *, dtype="float32", form="new", k=2, fill=PLAIN,
     return tidy(Case(NAME, params, (0, 0, 0), tensors, fills))
 
 
+def prefill_case(
+    qo_len=3,
+    kv_len=5,
+    *,
+    heads=(2, 1),
+    dim=64,
+    dtype="float16",
+    layout="NHD",
+    form="new",
+    mask=False,
+    alibi=False,
+    **params,
+):
+    """A call of single_prefill, every tensor dense in a storage of its own."""
+    q = (qo_len, heads[0], dim)
+    kv = (kv_len, heads[1], dim) if layout == "NHD" else (heads[1], kv_len, dim)
+    shapes = {"q": q, "k": kv, "v": kv} | ({"out": q} if form == "out" else {})
+    tensors = {n: View(i, dtype, shape, contiguous(shape)) for i, (n, shape) in enumerate(shapes.items())}
+    fills = {name: Fill("uniform", i) for i, name in enumerate("qkv")}
+    if layout != "NHD":
+        params["kv_layout"] = layout
+    if alibi:
+        tensors["alibi_slopes"] = View(4, "float32", (heads[0],), (1,))
+        fills["alibi_slopes"] = Fill("cycle", 0, (0.5,))
+    if mask:
+        tensors["custom_mask"] = View(5, "bool", (qo_len, kv_len), contiguous((qo_len, kv_len)))
+        fills["custom_mask"] = Fill("cycle", 0, (1, 0))
+    return tidy(Case("single_prefill", {"form": form, **params}, (0,) * 6, tensors, fills))
+
+
 def right(logits, k, *, out=None):
     """The mask, by torch.sort: independent of the implementations under test, and right."""
     batch, vocab = logits.shape

@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness import corpus, repro
-from harness.case import Build, Case, Fill, Planted, View
+from harness import corpus, implementations, repro, signature
+from harness.case import FORMAT, Build, Case, Fill, Planted, View
+from harness.corpus import Entry
+from harness.judge import Judge
 from harness.repro import NoScript
 from harness.sandbox import Engine, Limits
 from harness.verdict import Evidence, Verdict
 from tests.harness.endtoend import LONG, clean_environment, fix, judged, user_folder, warpcheck
-from tests.harness.making import NAME, PLAIN, mask_case
+from tests.harness.making import NAME, PLAIN, mask_case, prefill_case
 
 TIES = Fill("cycle", 0, (1.0, 3.0, 3.0, 3.0, 2.0))
 SPREAD = Fill("spread", 11)
@@ -188,6 +190,36 @@ def shown(folders, made):
     paths = [path for _, path in made.values() if path.exists()]
     before, after = (run_scripts(folder, paths) for folder in folders)
     return {what: (before[path], after[path]) for what, (_, path) in made.items() if path in before}
+
+
+PREFILL = {
+    "out": ("scores.py:scale_zero_is_default", prefill_case(2, 3, sm_scale=0.0)),
+    "lse": ("softmax.py:lse_in_natural_log", prefill_case(2, 3, return_lse=True)),
+    "state": ("softmax.py:empty_rows_are_nan", prefill_case(3, 1, causal=True)),
+}
+"""Faults of an operator that rounds, in its first output, its second, and where a NaN is wrong."""
+
+
+@pytest.mark.parametrize("what", PREFILL)
+def test_a_script_knows_the_bound(what, tmp_path):
+    """It fails beside the fault, and passes beside the same kernel without it, which is not right to the last bit."""
+    spec, case = PREFILL[what]
+    folder = Path(__file__).parents[1] / "planted" / "single_prefill"
+    implementation = implementations.load("single_prefill", f"{folder / spec}")
+    verdict = Judge(case, "cpu").judge(implementation)
+    found = signature.signature(case, implementation.name, verdict)
+    entry = Entry(FORMAT, found, case, verdict, f"{folder / spec}", "cpu")
+    text = repro.script(entry, path="x.json", implementation=implementation)
+    wrong, right = tmp_path / "wrong.py", tmp_path / "right.py"
+    wrong.write_text(text)
+    right.write_text(text.replace(spec.partition(":")[0], "lookalikes.py").replace(spec.partition(":")[2], "tiled"))
+    root = clean_environment(PYTHONPATH=str(folder.parents[2]))
+    done = [
+        subprocess.run([sys.executable, path], env=root, capture_output=True, text=True, timeout=LONG, check=False)
+        for path in (wrong, right)
+    ]
+    assert [1, 0] == [each.returncode for each in done], [each.stdout + each.stderr for each in done]
+    assert "want" in done[0].stdout
 
 
 @pytest.mark.parametrize("what", FAULTS)

@@ -8,47 +8,17 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from msgspec.structs import replace
 
-from harness.case import Case, Fill, View, contiguous, tidy, validate
+from harness.case import tidy, validate
 from harness.memory import Memory
 from harness.operators import single_prefill as operator
 from harness.operators.single_prefill import broken
 from harness.resize import sizes
 from harness.strategies import SCALES
-from tests.harness.making import drawn
+from tests.harness.making import drawn, prefill_case
 
 SCALE = SCALES["cpu", "dev"]
 ANY = operator.cases(SCALE)
 LEGAL = operator.cases(SCALE, illegal=False)
-
-
-def prefill_case(
-    qo_len=3,
-    kv_len=5,
-    *,
-    heads=(2, 1),
-    dim=64,
-    dtype="float16",
-    layout="NHD",
-    form="new",
-    mask=False,
-    alibi=False,
-    **params,
-):
-    """A call of single_prefill, every tensor dense in a storage of its own."""
-    q = (qo_len, heads[0], dim)
-    kv = (kv_len, heads[1], dim) if layout == "NHD" else (heads[1], kv_len, dim)
-    shapes = {"q": q, "k": kv, "v": kv} | ({"out": q} if form == "out" else {})
-    tensors = {n: View(i, dtype, shape, contiguous(shape)) for i, (n, shape) in enumerate(shapes.items())}
-    fills = {name: Fill("uniform", i) for i, name in enumerate("qkv")}
-    if layout != "NHD":
-        params["kv_layout"] = layout
-    if alibi:
-        tensors["alibi_slopes"] = View(4, "float32", (heads[0],), (1,))
-        fills["alibi_slopes"] = Fill("cycle", 0, (0.5,))
-    if mask:
-        tensors["custom_mask"] = View(5, "bool", (qo_len, kv_len), contiguous((qo_len, kv_len)))
-        fills["custom_mask"] = Fill("cycle", 0, (1, 0))
-    return tidy(Case(operator.NAME, {"form": form, **params}, (0,) * 6, tensors, fills))
 
 
 def called(case):

@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tests.planted.top_k_mask_logits.arguments import check, prepare
-from tests.planted.top_k_mask_logits.kernels import find_threshold, launch, read_k, write_masked
+from tests.planted.top_k_mask_logits.arguments import FORMATS, bits, check, prepare
+from tests.planted.top_k_mask_logits.kernels import block_for, find_threshold, launch, read_k, write_masked
 from tests.planted.top_k_mask_logits.torch_ops import keys, kth_largest, row_k, write
 
 STORE = 64
@@ -18,40 +18,13 @@ ROWS = 4
 """Rows of one program."""
 
 
-@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
-def _full_blocks_only(
-    x_ptr,
-    out_ptr,
-    k_ptr,
-    k_value,
-    batch,
-    vocab,
-    x_stride,
-    out_stride,
-    k_stride,
-    PER_ROW: tl.constexpr,
-    INF: tl.constexpr,
-    MAX: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-    STORE: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
-    k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
-    threshold = find_threshold(x_row, vocab, k, INF, MAX, WIDTH, BLOCK)
-    full = vocab // STORE * STORE
-    start = 0
-    while start < full:
-        write_masked(out_row, x_row, start + tl.arange(0, STORE), vocab, vocab, threshold, INF, MAX)
-        start += STORE
-    at = full + tl.arange(0, STORE)
-    tl.store(out_row + at, tl.load(x_row + at, mask=at < vocab), mask=at < vocab)
-
-
 def tail_not_masked(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
     """Elements past the last full block of 64 are copied, never masked. FI#2202, and every vocabulary that is no multiple."""
-    return launch(_full_blocks_only, logits, k, prepare(logits, k, out), STORE=STORE)
+    out = prepare(logits, k, out)
+    key = keys(logits)
+    keep = key >= kth_largest(key, row_k(k, logits))
+    keep[:, logits.shape[1] // STORE * STORE :] = True
+    return write(out, logits, keep)
 
 
 def reads_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -65,33 +38,6 @@ def reads_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None
     return write(out, logits, read[:, :vocab] >= kth_largest(read, row_k(k, logits)))
 
 
-@triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
-def _store_one_more(
-    x_ptr,
-    out_ptr,
-    k_ptr,
-    k_value,
-    batch,
-    vocab,
-    x_stride,
-    out_stride,
-    k_stride,
-    PER_ROW: tl.constexpr,
-    INF: tl.constexpr,
-    MAX: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
-    k = read_k(k_ptr, k_value, k_stride, row, vocab, PER_ROW)
-    threshold = find_threshold(x_row, vocab, k, INF, MAX, WIDTH, BLOCK)
-    start = 0
-    while start < vocab:
-        write_masked(out_row, x_row, start + tl.arange(0, BLOCK), vocab, vocab + 1, threshold, INF, MAX)
-        start += BLOCK
-
-
 def writes_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
     """Store mask `<=` instead of `<`: one element behind each row becomes -inf (not where blocks fit exactly). torch#95595."""
     check(logits, k, out)
@@ -99,7 +45,15 @@ def writes_past_end(logits: Tensor, k: int | Tensor, *, out: Tensor | None = Non
         # As a caching allocator would: an allocation has room behind it, and nobody sees the stray write.
         room = torch.empty(logits.numel() + 64, dtype=logits.dtype, device=logits.device)
         out = room[: logits.numel()].view(logits.shape)
-    return launch(_store_one_more, logits, k, out)
+    batch, vocab = logits.shape
+    key = keys(logits)
+    keep = key >= kth_largest(key, row_k(k, logits))
+    masked = torch.where(keep, bits(logits), FORMATS[logits.dtype].minus_inf)
+    if vocab % block_for(vocab) and batch:
+        stray = bits(out).as_strided((batch,), (out.stride(0),), out.storage_offset() + vocab)
+        stray.fill_(FORMATS[logits.dtype].minus_inf)
+    bits(out).copy_(masked)  # a row's own store comes after its neighbour's stray one
+    return out
 
 
 @triton.jit(do_not_specialize=["k_value", "batch", "vocab"])
