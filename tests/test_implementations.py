@@ -13,6 +13,7 @@ import pytest
 from harness import gpus, implementations, operators
 from harness.property import check
 from harness.sandbox import Engine
+from tests.harness.making import prefill_case
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 TARGETS = [(operator, spec) for operator in operators.names() for spec in implementations.available(operator)]
@@ -58,6 +59,23 @@ def test_builds(operator: str, spec: str) -> None:
         for build in (plainest, *by_arch.values(), *sample):
             verdict = engine.build(build, spec)
             assert "pass" == verdict.kind, f"{build}: {verdict.message}"
+
+
+EXAMPLE = {"causal": True, "use_fp16_qk_reduction": True, "return_lse": True}
+
+
+@pytest.mark.parametrize("spec", implementations.available("single_prefill"))
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_example_that_does_not_build_elsewhere(spec: str, device: str) -> None:
+    """The call of FlashInfer's documentation (128 queries, 4096 keys, 32 heads on 4, causal) with fp16 reduction of q·k, which
+    its own kernels do not compile for: it runs, and is inside its bound. On the CPU with fewer heads and keys."""
+    kv_len, heads = (4096, (32, 4)) if device == "cuda" else (640, (4, 1))
+    case = prefill_case(128, kv_len, heads=heads, dim=128, **EXAMPLE)
+    with Engine(device) as engine:
+        (verdict,) = engine.judge(case, [spec])
+    assert "pass" == verdict.kind, verdict.message
+    assert 0 < verdict.ratio <= 1
+    assert not verdict.vacuous
 
 
 def test_gpu_is_pinned() -> None:
