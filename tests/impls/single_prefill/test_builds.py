@@ -31,7 +31,7 @@ def test_the_architectures_are_those_of_the_build():
     assert SUPPORTED_ARCHS == triton.ARCHS
 
 
-@pytest.mark.parametrize(("arch", "params"), zip(triton.ARCHS, PARAMS))
+@pytest.mark.parametrize(("arch", "params"), list(zip(triton.ARCHS, PARAMS)))
 def test_triton_builds(arch, params):
     """Another set of parameters for each architecture."""
     triton.build(params, arch)
