@@ -163,7 +163,8 @@ def execution_failure(error: BaseException) -> Verdict | None:
     if (kind := getattr(error, "kind", None)) not in ("hang", "device_error"):
         return None
     text = str(error).partition("\n")[0]
-    return Verdict(str(kind), text, Evidence(error=normalise(text), log=str(error)[-MAX_LOG:]))
+    evidence = Evidence(error=normalise(text), log=str(error)[-MAX_LOG:], alive=kind == "device_error")
+    return Verdict(str(kind), text, evidence)
 
 
 def _wrong_metadata(message: str, error: str = "") -> Attempt:

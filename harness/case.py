@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -52,6 +52,9 @@ FILL_KINDS = (
 """The kinds that a fill may have, from the plainest to the wildest. `harness.fill` makes them."""
 
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
+Check: TypeAlias = Literal["race", "memory", "undefined"]
+"""What can be checked of a CUDA kernel that runs on the CPU (`execution` of an implementation's module)."""
+
 Number: TypeAlias = int | float | str
 """A value in a fill: a number, or one of "nan", "inf", "-inf" (JSON has no words of its own for them)."""
 
@@ -139,6 +142,11 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """One for each tensor that is read; a tensor without one holds poison."""
     tuning: Natural = 0
     """Which of an implementation's TUNING choices (block sizes and the like) is asked for, modulo their number."""
+    schedule: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
+    """Of a CUDA kernel that runs on the CPU: 0 runs threads and blocks in order, another number seeds an arbitrary order.
+    It means nothing elsewhere."""
+    checks: tuple[Check, ...] = ()
+    """Of a CUDA kernel that runs on the CPU: what is checked. Elsewhere the case cannot be judged."""
     format: int = FORMAT
 
     def key(self) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -58,6 +59,14 @@ class Child:
             return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, IndexError):
             return 0
+
+    def compiles(self) -> bool:
+        """Whether it has a child of its own at this moment: a compiler at work. False where the system does not say."""
+        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                if task.read_text().strip():
+                    return True
+        return False
 
     def tail(self) -> str:
         """The end of what the process printed."""

@@ -12,6 +12,7 @@ from harness import __version__, campaigns, command, corpus, display, doctor, im
 from harness.case import CaseError
 from harness.command import CANNOT_RUN, DEVICE, FINDINGS, USAGE, clear_errors, say
 from harness.replay import Replayed, Replayer
+from harness.sanitize_command import sanitize_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,12 +26,14 @@ def main() -> None:
     warpcheck fuzz --time 60s                       everything that is built in
     warpcheck fuzz --impl ./mine.py:mask --time 30s your own kernel, which has the operator's signature
     warpcheck build                                 compile every variant for every architecture
+    warpcheck sanitize                              CUDA kernels on the CPU, under every check
     warpcheck repro corpus/.../ENTRY.json           show a failure again
     """
 
 
 main.add_command(campaigns.fuzz)
 main.add_command(campaigns.build)
+main.add_command(sanitize_command)
 
 
 @main.command()

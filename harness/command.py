@@ -20,6 +20,7 @@ from harness.events import Emit
 from harness.implementations import UnknownImplementation
 from harness.log import EventLog
 from harness.sandbox import HarnessError, UnusableImplementation
+from harness.sanitize import NothingToSanitize
 
 FINDINGS, USAGE, CANNOT_RUN = 1, 2, 125
 
@@ -48,6 +49,16 @@ def usage(message: object) -> BadInput:
     return BadInput(str(message).strip().replace("\n", " "))
 
 
+ERRORS = (
+    UnknownImplementation,
+    UnusableImplementation,
+    NothingToBuild,
+    NothingToSanitize,
+    CaseError,
+    repro.NoScript,
+)
+
+
 def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     """Turn what a user can get wrong into one line and exit 2. A bug of the harness keeps its traceback."""
 
@@ -55,7 +66,7 @@ def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
-        except (UnknownImplementation, UnusableImplementation, NothingToBuild, CaseError, repro.NoScript) as error:
+        except ERRORS as error:
             raise usage(error) from None
         except OSError as error:
             if error.filename is None:
@@ -93,7 +104,7 @@ DEVICE = click.option(
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
     show_default=True,
-    help="Where kernels run. On cpu, Triton kernels run under Triton's interpreter and CUDA kernels are built only.",
+    help="Where kernels run. On cpu, Triton kernels run under Triton's interpreter and CUDA kernels through g++.",
 )
 CORPUS = click.option(
     "--corpus",

@@ -94,6 +94,10 @@ def told(event: Event) -> str | None:
         case "start" if "cells" in event:
             what = f"{e['cells']} builds, {e['jobs']} at a time: {escape(', '.join(event['targets']))}"
             return f"{what} for {escape(', '.join(event['archs']))}; {e['known']} known failures"
+        case "start" if "schedules" in event:
+            what = f"{', '.join([*event['checks'], 'poison'])} and {e['schedules']} orders of threads"
+            targets = escape(", ".join(event["targets"]))
+            return f"sanitizing {targets} on the CPU: {what}, seed {e['seed']}, {e['known']} known failures"
         case "start":
             targets = escape(", ".join(event["targets"]))
             return f"fuzzing {targets} on {e['device']}, seed {e['seed']}, {e['known']} known failures"
@@ -132,7 +136,7 @@ def _fuzz_line(event: Event) -> Text:
 
 
 def _fuzz_table(event: Event) -> Table:
-    table = _table("target", "cases", "passed", "skipped", "known failures", "vacuous", "largest ratio")
+    table = headed("target", "cases", "passed", "skipped", "known failures", "vacuous", "largest ratio")
     for name, state in event["targets"].items():
         if state["idle"]:
             table.add_row(name, Text(f"builds only: {state['idle']}", style="dim"), end_section=False)
@@ -147,7 +151,7 @@ def _ratio_table(event: Event) -> Table | None:
     targets = {name: state["ratios"] for name, state in event["targets"].items() if state["ratios"]}
     if not targets:
         return None
-    table = _table("largest ratio", *(name.replace("/", "/\n") for name in targets))
+    table = headed("largest ratio", *(name.replace("/", "/\n") for name in targets))
     for flags in sorted({flags for ratios in targets.values() for flags in ratios}):
         table.add_row(flags, *(f"{ratios[flags]:.3f}" if flags in ratios else "" for ratios in targets.values()))
     return table
@@ -189,7 +193,7 @@ def duration(seconds: float) -> str:
 
 
 def _build_table(event: Event) -> Table:
-    table = _table("target", "architecture", "builds", "built", "unsupported", "failed")
+    table = headed("target", "architecture", "builds", "built", "unsupported", "failed")
     table.columns[1].justify = "left"
     for name, archs in event["targets"].items():
         for arch, counts in archs.items():
@@ -209,7 +213,8 @@ def _build_closing(event: Event, findings: list[Event]) -> Iterator[RenderableTy
 BUILDING = Face(_build_line, _build_table, _build_closing)
 
 
-def _table(*columns: str) -> Table:
+def headed(*columns: str) -> Table:
+    """An empty one, its first column to the left and the others to the right."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i else "left")
@@ -273,6 +278,9 @@ def _subject_rows(subject: Case | Build) -> list[tuple[str, str]]:
     if isinstance(subject, Build):
         return [("build", f"{params}, for {subject.arch}")]
     rows = [("call", params)]
+    if subject.schedule or subject.checks:
+        order = f"in the order of seed {subject.schedule}" if subject.schedule else "in order"
+        rows.append(("runs", ", ".join([f"on the CPU {order}", *(f"checked for {check}" for check in subject.checks)])))
     for name, view in subject.tensors.items():
         fill: Any = subject.fills.get(name)
         made = (

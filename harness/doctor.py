@@ -37,7 +37,7 @@ def _gpu() -> Check:
     names = gpus.visible()
     if not names:
         return Check(
-            "GPU", "absent", "none is visible; Triton kernels run under the interpreter, CUDA kernels are only built"
+            "GPU", "absent", "none is visible; Triton kernels run under the interpreter, CUDA kernels through g++"
         )
     try:
         with Engine("cuda") as engine:
@@ -78,16 +78,32 @@ def _build(engine: Engine, name: str, spec: str, variants: tuple[Build, ...]) ->
 
 
 def _targets(device: str) -> Iterator[Check]:
+    executed: dict[str, str | None] = {}
     with Engine(device) as engine:
         for operator in operators.names():
             for spec in implementations.available(operator):
                 name = f"run {operator}/{spec} on {device}"
                 try:
-                    why = engine.inspect(operator, spec).cannot_run
+                    about = engine.inspect(operator, spec)
                 except (HarnessError, UnusableImplementation) as error:
                     yield Check(name, "broken", telling_line(error))
                     continue
+                why = about.cannot_run
+                if about.executes:
+                    executed[f"{operator}/{spec}"] = why
                 yield Check(name, "absent" if why else "ok", why or "runs")
+    if executed:
+        yield _execution(executed)
+
+
+def _execution(executed: dict[str, str | None]) -> Check:
+    """CUDA on the CPU. executed: target -> why its kernels cannot run there, or None."""
+    name = "CUDA on the CPU"
+    runs = [target for target, why in executed.items() if why is None]
+    if not runs:
+        return Check(name, "absent", next(filter(None, executed.values())))
+    compiler = environment.host_compiler() or "a compiler that does not say its version"
+    return Check(name, "ok", f"{compiler}; {', '.join(runs)} run, slowly, and `warpcheck sanitize` checks them")
 
 
 def _writable() -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -28,9 +29,21 @@ def software() -> dict[str, str]:
     }
 
 
+@cache
+def host_compiler() -> str | None:
+    """The version of g++, which runs CUDA kernels on the CPU; None without one."""
+    try:
+        done = subprocess.run(["g++", "-dumpfullversion"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return f"g++ {done.stdout.strip()}" if done.returncode == 0 else None
+
+
 def describe(device: str) -> dict[str, str]:
-    """The software and, on "cuda", the GPU and its driver. Initialises CUDA there: call it in a child process."""
+    """The software and, on "cuda", the GPU and its driver, on "cpu" g++. Initialises CUDA: call it in a child process."""
     found = dict(software())
+    if device == "cpu" and (compiler := host_compiler()) is not None:
+        found["g++"] = compiler.removeprefix("g++ ")
     found["interpreter"] = os.environ.get("TRITON_INTERPRET", "0")
     if device == "cuda":
         import torch

@@ -1,9 +1,10 @@
 """What a campaign says while it runs: plain JSON objects, one a line in the log.
 
-start     targets, environment, known (entries in the corpus); of fuzzing: device, seed; of building: archs, jobs, cells
+start     targets, environment, known (entries in the corpus); of fuzzing: device, seed; of building: archs, jobs, cells; of
+          sanitizing: checks, schedules, seed
 resumed   what an earlier campaign left under test
 progress  findings, and the state of every target; of fuzzing: cases, builds; of building: cells, done, left (seconds),
-          failures (cells by signature)
+          failures (cells by signature); of sanitizing: done, total (cases)
 finding   a new signature, with its entry's file; `unreduced` first, then reduced (`was`: what it was called before)
 withdrawn a finding that a later one explains
 known     a failure (`was`) that turned out to be a known bug's

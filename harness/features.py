@@ -63,6 +63,8 @@ def traits(case: Case) -> tuple[str, ...]:
 
 
 def coarse_traits(case: Case) -> tuple[str, ...]:
-    """Those that stay within one family of code paths: the dtype, how memory is shared, what the kernel was tuned to."""
+    """Those that stay within one family of code paths: the dtype, how memory is shared, what the kernel was tuned to, and
+    whether threads run in another order than their own."""
     tuned = ("tuned",) if case.tuning else ()
-    return (main_dtype(case), *operators.get(case.operator).features(case), *aliases(case), *tuned)
+    scheduled = ("scheduled",) if case.schedule else ()
+    return (main_dtype(case), *operators.get(case.operator).features(case), *aliases(case), *tuned, *scheduled)

@@ -34,7 +34,7 @@ from harness.sandbox import Engine, Limits
 from harness.settle import Found, Settler
 from harness.settle_build import BuildSettler
 from harness.signature import Bucket, bucket
-from harness.strategies import SCALES
+from harness.strategies import SCALES, scheduled
 from harness.verdict import COSTLY, Verdict
 
 REPORT_EVERY = 0.2
@@ -95,6 +95,8 @@ class Campaign:
         self.stats: dict[tuple[str, str], TargetStats] = {}
         self.names: dict[str, str] = {}
         self.runnable: dict[str, tuple[str, ...]] = {}
+        self.ordered: set[str] = set()
+        """Operators with a target whose order of threads a case can choose."""
         self.queue: BuildQueue | None = None
         self.cases = 0
         self.draw_seconds = 0.0
@@ -133,6 +135,8 @@ class Campaign:
                 self.stats[operator, spec] = TargetStats(operator, about.name, idle=about.cannot_run or "")
                 if about.cannot_run is None:
                     runnable.append(spec)
+                    if about.executes:
+                        self.ordered.add(operator)
                 if about.can_build:
                     buildable.append(spec)
             self.runnable[operator] = tuple(runnable)
@@ -178,6 +182,8 @@ class Campaign:
         limit = TURN if self.config.cases is None else min(TURN, self.config.cases - self.cases)
         scale = SCALES[self.config.device, self.config.profile]
         strategy = operator.cases(scale, illegal=self.config.illegal)
+        if operator.NAME in self.ordered:
+            strategy = scheduled(strategy)
         mark = time.perf_counter()
 
         @seed(turn_seed)

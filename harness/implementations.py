@@ -4,6 +4,10 @@ An implementation is a callable with the operator's signature. What else it may 
     unsupported(params) -> str | None    why calls with these parameters are not for it, said before anything is built
     unavailable(device) -> str | None    why nothing at all can run on this torch.device
     build(params, arch) -> None          compile only; needs no GPU. Raises on failure, with `tool` and `log` if it can
+    execution(schedule, checks, memory, poison)
+                                         of CUDA kernels that also run on the CPU: a context in which they run as the case
+                                         says (`Case.schedule`, `Case.checks`), may touch the (address, bytes) in the
+                                         list `memory`, which grows, and find the byte `poison` in shared memory
     TUNING                               choices of tuning keywords (block sizes and the like), the default first: each a
                                          dict that the function takes as keyword arguments, and `build` by its index
     BUILD_AXES                           name -> values: toolchain options that `build` takes as further parameters
@@ -69,6 +73,10 @@ class Implementation:
     @property
     def nondeterministic(self) -> bool:
         return bool(getattr(self.module, "NONDETERMINISTIC", False))
+
+    def executes(self, device: str) -> bool:
+        """Whether its kernels, on "cpu" or "cuda", are CUDA run by the CPU, whose order can be chosen and checked."""
+        return device == "cpu" and hasattr(self.module, "execution")
 
     def tuning(self, number: int) -> Mapping[str, Any]:
         """The keyword arguments of a tuning choice, by any number: of `Case.tuning` or of a build's params."""

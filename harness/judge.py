@@ -12,76 +12,39 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
 from harness import operators, pattern
 from harness.attempt import Attempt, Bench, build_failure
 from harness.case import Build, Case, CaseError
+from harness.execution import executing
 from harness.implementations import Implementation
 from harness.memory import Memory, is_poison
 from harness.normalise import first_error
+from harness.runs import Outputs, Runs, difference, equal
 from harness.verdict import MAX_LOG, PASS, Element, Evidence, Verdict, skip
-from oracles.judgement import Judgement, Reference, bits
+from oracles.judgement import Judgement, Reference
 
 PAIRS_ON_FAILURE = 5
 """Pairs of runs before a failure gets its name: a fault that shows in one run of five passes for a steady one, or for one
 that depends on the poison, in fewer than one of a thousand."""
 
-Outputs = dict[str, Tensor]
-
-
-@dataclass
-class Runs:
-    """What the runs of one case gave, by poison number.
-
-    problems: a verdict or None for each run, in order. first: the outputs of the first run. same: whether all later ones
-    had the same bits.
-    """
-
-    problems: dict[int, list[Verdict | None]] = field(default_factory=lambda: {0: [], 1: []})
-    first: dict[int, Outputs] = field(default_factory=dict)
-    same: bool = True
-
-    def add(self, poison: int, problem: Verdict | None, outputs: Outputs | None) -> None:
-        self.problems[poison].append(problem)
-        if outputs is not None:
-            self.same = self.same and (poison not in self.first or equal(self.first[poison], outputs))
-            self.first.setdefault(poison, outputs)
-
-    @property
-    def failures(self) -> list[Verdict]:
-        """The problems there were, those that need no reference first."""
-        found = [p for problems in self.problems.values() for p in problems if p is not None]
-        return sorted(found, key=lambda p: p.stage not in ("build", "call", "memory"))
-
-    @property
-    def total(self) -> int:
-        return sum(map(len, self.problems.values()))
-
-    @property
-    def differ(self) -> bool:
-        """Whether the two poisons gave different results."""
-        return len(self.first) == 2 and not equal(self.first[0], self.first[1])
-
-    @property
-    def steady(self) -> bool:
-        """Whether equal calls gave equal results."""
-        return self.same and all(len({p.kind if p else "" for p in found}) <= 1 for found in self.problems.values())
-
 
 class Judge:
     """A case made real on a device: data, contract and reference, shared by the implementations that are judged on it.
 
-    timing: seconds spent, by what on: data, oracle, kernel, compare.
+    timing: seconds spent, by what on: data, oracle, kernel, compare. fastest: seconds of the fastest call of the
+    implementation that was judged last (the others may have compiled), or infinity.
     """
 
     def __init__(self, case: Case, device: str) -> None:
         self.timing: dict[str, float] = defaultdict(float)
+        self.fastest = math.inf
         self.case = case
         self.operator = operators.get(case.operator)
         with self._clock("data"):
@@ -119,6 +82,7 @@ class Judge:
         Raises DeviceBroken when the device is lost, ValueError for an implementation that declares unknown semantics.
         """
         self._announce = announce
+        self.fastest = math.inf
         params = {**self.operator.build_params(self.case), "tuning": self.case.tuning}
         why = implementation.unsupported(implementation.tuned(params)) or self._cannot_take(implementation)
         if why is not None:
@@ -131,8 +95,10 @@ class Judge:
                 self._references.clear()
                 return Verdict("wrote_outside", "the oracle's own memory was overwritten")
             found = self._name(runs, deterministic=not implementation.nondeterministic)
-        if found is None and reference is not None and not reference.unique and not implementation.nondeterministic:
-            found = self._relations(implementation, runs.first[0])
+        if found is None and reference is not None and not implementation.nondeterministic:
+            found = self._order(implementation, reference, runs.first[0])
+            if found is None and not reference.unique:
+                found = self._relations(implementation, runs.first[0])
         return found or verdict
 
     def _reference(self, implementation: Implementation) -> tuple[Reference | None, int | None]:
@@ -148,6 +114,8 @@ class Judge:
         return self._references[semantics]
 
     def _cannot_take(self, implementation: Implementation) -> str | None:
+        if self.case.checks and not implementation.executes(self.memory.device.type):
+            return f"{', '.join(self.case.checks)}: not checked, since no CUDA kernel of it runs on the CPU"
         if self.call.method:
             return None if implementation.in_place else "has no in-place spelling"
         known = implementation.parameters
@@ -176,15 +144,19 @@ class Judge:
                 pairs = max(pairs, if_failing)
         return runs, verdict
 
-    def _attempt(self, bench: Bench, implementation: Implementation, poison: int) -> Attempt:
+    def _attempt(self, bench: Bench, implementation: Implementation, poison: int, *, ordered: bool = False) -> Attempt:
+        """One call; `ordered` runs threads in order, whatever the case says."""
         function = implementation.in_place if self.call.method else implementation.function
         assert function is not None
         with self._clock("data"):
             self.memory.reset(poison)
             call = bench.call()
+        case = msgspec.structs.replace(self.case, schedule=0) if ordered else self.case
         self._announce()
-        with self._clock("kernel"):
+        before = self.timing["kernel"]
+        with self._clock("kernel"), executing(implementation, case, self.memory, poison):
             result, error = bench.run(call, partial(function, **implementation.tuning(self.case.tuning)), poison)
+        self.fastest = min(self.fastest, self.timing["kernel"] - before)
         with self._clock("compare"):
             return bench.examine(call, result, error)
 
@@ -217,7 +189,7 @@ class Judge:
                 return Verdict("unwritten_output", message, evidence)
         if runs.failures and runs.failures[0].stage != "values":
             return runs.failures[0]
-        name, mask = _difference(a, b)
+        name, mask = difference(a, b)
         evidence = self._evidence(name, a[name], mask, None)
         return Verdict("depends_on_poison", "the result depends on memory that nobody wrote", evidence)
 
@@ -252,6 +224,22 @@ class Judge:
         element = Element(name, index, repr(got.reshape(-1)[flat].item()), want, bound)
         return Evidence(element, int(wrong.sum()), wrong.numel(), pattern.describe(wrong))
 
+    def _order(self, implementation: Implementation, reference: Reference, outputs: Outputs) -> Verdict | None:
+        """No order of threads may make a difference."""
+        if not self.case.schedule or not implementation.executes(self.memory.device.type):
+            return None
+        bench = Bench(self.case, self.operator, self.memory, None, reference)
+        attempt = self._attempt(bench, implementation, 0, ordered=True)
+        if attempt.outputs is None or equal(outputs, attempt.outputs):
+            return None
+        message = "elements have other bits than when threads run in order"
+        return self._differs("order_differs", outputs, attempt.outputs, message)
+
+    def _differs(self, kind: str, outputs: Outputs, others: Outputs, message: str) -> Verdict:
+        name, mask = difference(outputs, others)
+        evidence = self._evidence(name, outputs[name], mask, None)
+        return Verdict(kind, f"{evidence.wrong} of {evidence.total} {message}", evidence)
+
     def _relations(self, implementation: Implementation, outputs: Outputs) -> Verdict | None:
         """Where more than one result is right, the same call said differently must still give the same one."""
         for kind, other in self.operator.relations(self.case):
@@ -263,10 +251,8 @@ class Judge:
             attempt = judge._attempt(bench, implementation, 0)
             if attempt.outputs is None or equal(outputs, attempt.outputs):
                 continue
-            name, mask = _difference(outputs, attempt.outputs)
-            evidence = self._evidence(name, outputs[name], mask, None)
-            message = f"{evidence.wrong} of {evidence.total} elements have other bits than in the plainer call"
-            return Verdict(kind, message, evidence)
+            message = "elements have other bits than in the plainer call"
+            return self._differs(kind, outputs, attempt.outputs, message)
         return None
 
 
@@ -283,14 +269,3 @@ def judge_build(build: Build, implementation: Implementation) -> Verdict:
         first = f"{type(error).__name__}: {first_error(str(error))}"
         return Verdict("build_error", first, Evidence(error=first, log=str(error)[-MAX_LOG:]))
     return PASS
-
-
-def equal(a: Outputs, b: Outputs) -> bool:
-    """Whether two sets of outputs have the same bits."""
-    return all(torch.equal(bits(a[name]), bits(b[name])) for name in a)
-
-
-def _difference(a: Outputs, b: Outputs) -> tuple[str, Tensor]:
-    """The first output that differs, and a mask of where."""
-    name = next(name for name in a if not torch.equal(bits(a[name]), bits(b[name])))
-    return name, bits(a[name]) != bits(b[name])

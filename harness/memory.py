@@ -177,6 +177,11 @@ class Memory:
                     return found | {"what": "input", "tensor": name}
         return found
 
+    def extents(self) -> list[tuple[int, int]]:
+        """(address, bytes) of every view that has elements, gaps between its rows included."""
+        views = self.case.tensors.items()
+        return [(self.tensors[name].data_ptr(), view.span * view.itemsize) for name, view in views if view.numel]
+
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor's memory is one of these storages."""
         if tensor.layout != torch.strided:

@@ -20,6 +20,14 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"(?<![\w#])\d+(?:x\d+)+(?!\w)", "SHAPE"),  # 128x64
     (r"(?<![\w#])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])", "N"),
     (r"\s+", " "),
+    # CUDA on the CPU: which thread it was, which of two accesses came second, and who else waits depend on the case.
+    (r" \[thread SHAPE of block SHAPE\]$", ""),
+    (
+        r"\b(race: \w+ memory) that .*?(?:with |, and (?:there is )?)(no barrier between|nothing orders blocks)",
+        r"\1, \2",
+    ),
+    (r"\b(no thread of block SHAPE can go on):.*", r"\1"),
+    (r"\b(names a lane that has exited) or never was\b", r"\1"),
 )
 
 _ERROR_LINE = re.compile(

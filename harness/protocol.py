@@ -49,6 +49,8 @@ class DescribeEnvironment(msgspec.Struct, tag="environment"):
 class Inspected(msgspec.Struct, tag="inspected"):
     name: str
     can_build: bool
+    executes: bool
+    """Whether CUDA kernels run on the CPU here, in an order and under checks that a case chooses."""
     cannot_run: str | None
     """Why no call at all can run on this device (only its builds are checked), or None."""
 
@@ -79,6 +81,8 @@ class Judged(msgspec.Struct, tag="judged"):
     verdict: Verdict
     timing: dict[str, float] = {}
     """Seconds: data, oracle, kernel, compare; for the case so far."""
+    fastest: float = 0.0
+    """Seconds of the implementation's fastest call; 0 where there was none."""
     broken: bool = False
     """The process lost its device and ends."""
 

@@ -83,6 +83,9 @@ def all_steps(case: Case) -> Iterator[Step]:
     yield from fill_steps(case)
 
 
+PLAIN_SCHEDULES = 4
+"""In order, and so many seeds less one: an order that matters is most often found again among the first few."""
+
 COARSE = 4
 """No dimension gets smaller before features are off: with one key or one row, a bug may show in one place alone, and seem to
 need the feature that makes the place visible."""
@@ -94,6 +97,8 @@ def feature_steps(case: Case) -> Iterator[Step]:
         yield "a feature of the call", simple
     for simpler in range(case.tuning):
         yield "tuning", replace(case, tuning=simpler)
+    for simpler in range(min(case.schedule, PLAIN_SCHEDULES)):
+        yield "schedule", replace(case, schedule=simpler)
     for name, view in case.tensors.items():
         others = [v for n, v in case.tensors.items() if n != name and v.storage == view.storage]
         if others:
@@ -107,7 +112,16 @@ def feature_steps(case: Case) -> Iterator[Step]:
             yield f"offset of {name}", _with(case, name, replace(view, offset=0))
 
 
-PLAINER = (Layout(), Layout(pad=1), Layout(offset=1), Layout(expanded=True), Layout(pad=-1))
+PLAINER = (
+    Layout(),
+    Layout(pad=1),
+    Layout(inner=1),
+    Layout(step=2),
+    Layout(turned=True),
+    Layout(offset=1),
+    Layout(expanded=True),
+    Layout(pad=-1),
+)
 """Layouts from the plainest: a fault that shows for several of them ends at the first, whichever it was found with."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness import corpus
-from harness.case import Build, CaseError
+from harness.case import Build, CaseError, Subject
 from harness.corpus import Entry
 from harness.sandbox import Engine, HarnessError, Limits, UnusableImplementation, telling_line
 from harness.verdict import Verdict, skip
@@ -37,7 +37,7 @@ class Replayer:
         self.device = device
         self._limits = limits
         self._visible = visible
-        self._engines: dict[bool, Engine] = {}
+        self._engines: dict[tuple[str, bool], Engine] = {}
 
     def __enter__(self) -> Replayer:
         return self
@@ -46,19 +46,20 @@ class Replayer:
         for engine in self._engines.values():
             engine.close()
 
-    def engine(self, *, build_only: bool) -> Engine:
-        if build_only not in self._engines:
-            device = "cpu" if build_only else self.device
-            self._engines[build_only] = Engine(
-                device, build_only=build_only, limits=self._limits, visible=self._visible
-            )
-        return self._engines[build_only]
+    def engine(self, subject: Subject) -> Engine:
+        """The one that judges such a subject: builds, and calls whose order or checks it takes the CPU for, need no GPU."""
+        build_only = isinstance(subject, Build)
+        on_cpu = isinstance(subject, Build) or bool(subject.schedule or subject.checks)
+        key = "cpu" if on_cpu else self.device, build_only
+        if key not in self._engines:
+            self._engines[key] = Engine(key[0], build_only=build_only, limits=self._limits, visible=self._visible)
+        return self._engines[key]
 
     def judge(self, entry: Entry, *, repeat: int | None = None) -> Verdict:
         """The verdict of today, or a skip that says why there is none. `repeat`: pairs of runs.
 
         Raises CaseError for a case of which no call can be made."""
-        engine = self.engine(build_only=isinstance(entry.subject, Build))
+        engine = self.engine(entry.subject)
         spec = entry.implementation
         try:
             about = engine.inspect(entry.signature.operator, spec)

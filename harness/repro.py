@@ -37,6 +37,8 @@ def script(entry: Entry, *, path: str, implementation: Implementation | None = N
     if entry.context:
         raise NoScript("the failure needs other calls before it in the same process; use `warpcheck repro`")
     case = entry.subject
+    if case.schedule or case.checks:
+        raise NoScript("the failure needs an order of threads, or a check, that `warpcheck repro` knows how to ask for")
     if sum(max(view.numel, view.span) for view in case.tensors.values()) > MAX_LITERALS:
         raise NoScript(f"more than {MAX_LITERALS} elements; use `warpcheck repro`")
     return _call_script(entry, case, path, implementation)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness import protocol
+from harness import operators, protocol
 from harness.case import Build, Case, CaseError, Params
 from harness.child import Child, environment_for
 from harness.journal import Journal
@@ -57,8 +57,8 @@ class UnusableImplementation(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds until a child counts as hung: `run` for one call. A first call on a GPU may compile, and gets `first_call`
-    more."""
+    """Seconds until a child counts as hung: `run` for one call. A first call on a GPU, or of a CUDA kernel on the CPU, may
+    compile, and gets `first_call` more."""
 
     run: float = 20.0
     first_call: float = 60.0
@@ -97,6 +97,10 @@ class Engine:
         """What a person should hear of, one line each; whoever reads them takes them out."""
         self._compiled: set[tuple[str, str]] = set()
         """(spec, variant) that have run: their binaries are in some cache now."""
+        self._compiles: set[str] = set()
+        """Specs whose CUDA kernels are compiled for the CPU."""
+        self.fastest = 0.0
+        """Seconds of the fastest call of the kernel that was judged last; 0 when there was none."""
         self._environment = environment_for(device, build_only, visible)
         self._child: Child | None = None
         self._spare: Child | None = None
@@ -128,6 +132,8 @@ class Engine:
         """What an implementation is. Raises UnusableImplementation when it cannot be loaded."""
         reply = self._ask(protocol.Inspect(operator, spec, self.device), self.limits.start)
         assert isinstance(reply, Inspected)
+        if reply.executes:
+            self._compiles.add(spec)
         return reply
 
     def environment(self) -> dict[str, str]:
@@ -197,9 +203,10 @@ class Engine:
             return []
         verdicts: list[Verdict] = []
         inside: dict[str, float] = {}
+        self.fastest = 0.0
         for spec in specs:
             variant = (spec, _variant(case))
-            may_compile = self.device != "cpu" and variant not in self._compiled
+            may_compile = (self.device != "cpu" or spec in self._compiles) and variant not in self._compiled
             self._compiled.add(variant)
             try:
                 reply = self._await_verdict(child, self.limits.first_call if may_compile else 0)
@@ -218,7 +225,7 @@ class Engine:
                 verdicts.append(Verdict("process_died" if died else "hang", f"the process {evidence.error}", evidence))
                 break
             verdicts.append(reply.verdict)
-            inside = reply.timing
+            inside, self.fastest = reply.timing, reply.fastest
             if reply.broken:
                 self._bury(child, reply)
                 break
@@ -280,10 +287,12 @@ class Engine:
 
     def _in_time(self, child: Child, limit: float) -> bool:
         """Wait for a reply. On the CPU the limit is of the child's own CPU time: a busy machine is no hang (a child that
-        sleeps gets `PATIENCE` times the limit)."""
+        sleeps gets `PATIENCE` times the limit). While a compiler that it started is at work, a build's limit applies."""
         start, used = time.monotonic(), child.cpu_seconds()
         while not child.replies.poll(limit if self.device != "cpu" else limit / 4):
             waited = time.monotonic() - start
+            if waited < self.limits.build and child.compiles():
+                continue
             if waited >= limit and (self.device != "cpu" or child.cpu_seconds() - used >= limit):
                 return False
             if waited >= limit * PATIENCE:
@@ -309,8 +318,13 @@ class Engine:
 
 
 def _variant(case: Case) -> str:
-    """What selects another binary, roughly: dtypes. Only a longer time limit depends on it."""
-    return ",".join(sorted(view.dtype for view in case.tensors.values()))
+    """What selects another binary, roughly. Only a longer time limit depends on it."""
+    try:
+        params = operators.get(case.operator).build_params(case)
+    except (KeyError, ValueError):  # no such operator, or no such call: whoever makes it says so
+        params = {}
+    dtypes = sorted(view.dtype for view in case.tensors.values())
+    return repr((params, case.tuning, case.checks, dtypes))
 
 
 def telling_line(error: BaseException) -> str:

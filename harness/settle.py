@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from harness import corpus, signature
+from harness import corpus, features, signature
 from harness.case import Case, tidy
 from harness.corpus import Entry
 from harness.ledger import Ledger
@@ -101,7 +101,7 @@ class Settler:
             owner = self.ledger.owner.get(bucket(candidate, name, found))
             return True
 
-        budget = COSTLY_RECOGNISE_CALLS if verdict.kind in COSTLY else RECOGNISE_CALLS
+        budget = COSTLY_RECOGNISE_CALLS if verdict.costly else RECOGNISE_CALLS
         with self._patience(verdict.kind):
             reduce(case, fails, budget=budget, steps=feature_steps)
         if owner is not None:
@@ -159,9 +159,22 @@ class Settler:
             best = verdict
             return True
 
-        with self._patience(found.verdict.kind):
-            result = reduce(found.case, fails, budget=COSTLY_CALLS if found.verdict.kind in COSTLY else REDUCE_CALLS)
-        return result.smallest, best, result.calls
+        if found.verdict.costly:
+            with self._patience(found.verdict.kind):
+                result = reduce(found.case, fails, budget=COSTLY_CALLS)
+            return result.smallest, best, result.calls
+        result = reduce(found.case, fails, budget=REDUCE_CALLS)
+        calls, verdict = result.calls, best
+        # Hypothesis went to tiny sizes first, where more than one feature may be what makes the bug visible.
+        for _, step in feature_steps(ordinary(grown(result.smallest))):
+            calls += 1
+            if fails(tidy(step)):
+                other = reduce(tidy(step), fails, budget=REDUCE_CALLS)
+                calls += other.calls
+                if len(features.traits(other.smallest)) < len(features.traits(result.smallest)):
+                    return other.smallest, best, calls
+                break
+        return result.smallest, verdict, calls
 
     def _take_over(self, newer: Entry) -> None:
         """Withdraw findings of this campaign that the newer one explains: which of a bug's clothes is met first is luck."""

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
+from hypothesis.strategies import DrawFn, SearchStrategy
+from msgspec.structs import replace
 
-from harness.case import Fill, Number, Planted, View, contiguous
+from harness.case import Case, Fill, Number, Planted, View, contiguous
 
 TILES = (16, 32, 64, 128, 256, 1024, 4096)
 """Block sizes of kernels: faults live one past their multiples."""
@@ -74,21 +75,33 @@ def draw_size(draw: DrawFn, limit: int, named: Sequence[int] = ()) -> int:
 class Layout:
     """How a tensor lies in its storage, in elements, before its size is known.
 
-    pad: added to the pitch of every dimension but the last (so −1 makes rows overlap by one).
-    offset: start. expanded: the first dimension has stride 0.
+    pad: added to the pitch of the outermost dimension (so −1 makes rows overlap by one). inner: likewise to that of the
+    last but one, where there are three. step: stride of the last. turned: the first dimension changes places with the
+    next, as if the tensor had been transposed. offset: start. expanded: the first dimension has stride 0.
     """
 
     pad: int = 0
     offset: int = 0
     expanded: bool = False
+    inner: int = 0
+    step: int = 1
+    turned: bool = False
 
     def strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(shape) < 2:
             step = 0 if self.expanded else 1 + max(self.pad, 0)
             return (step,) * len(shape)
-        inner = contiguous(shape)[1:]
-        pitch = max(shape[1] * inner[0] + self.pad, 0)
-        return (0 if self.expanded else pitch, *inner)
+        order = list(range(len(shape)))  # from the outermost
+        if self.turned:
+            order[:2] = (1, 0)
+        strides, pitch = [0] * len(shape), self.step
+        for depth in range(len(shape) - 1, -1, -1):
+            strides[order[depth]] = pitch
+            size = shape[order[depth]]
+            pitch *= size if depth == 1 else max(size, 1)
+            pitch += (self.inner if depth == 2 else 0) + (self.pad if depth == 1 else 0)
+            pitch = max(pitch, 0)
+        return (0 if self.expanded else strides[0], *strides[1:])
 
     def view(self, storage: int, dtype: str, shape: tuple[int, ...]) -> View:
         plain = View(storage, dtype, shape, self.strides(shape))
@@ -117,6 +130,35 @@ EXPANDABLE_LAYOUTS = st.sampled_from(_LAYOUTS + _EXPANDED)
 
 INPUT_LAYOUTS = st.sampled_from(_LAYOUTS + _EXPANDED + _OVERLAPPING)
 """The same, and rows that overlap: what an input that is only read may be."""
+
+
+_NESTED = (
+    *(PLAIN,) * 10,
+    *(Layout(pad) for pad in _PADS),
+    *(Layout(0, offset) for offset in _OFFSETS),
+    *(Layout(pad, offset, inner=inner) for pad in (0, 8) for offset in (0, 1, 8) for inner in (1, 8, 64)),
+    *(Layout(pad, offset, inner=inner, turned=True) for pad in (0, 3) for offset in (0, 8) for inner in (0, 8)),
+)
+
+NESTED_LAYOUTS = st.sampled_from(_NESTED)
+"""For three dimensions or more: each pitch padded on its own, the first two dimensions in either order."""
+
+NESTED_INPUT_LAYOUTS = st.sampled_from(_NESTED + _EXPANDED + _OVERLAPPING)
+"""The same, and what an input that is only read may be besides."""
+
+ANY_LAYOUTS = st.sampled_from(
+    (
+        PLAIN,
+        PLAIN,
+        Layout(1),
+        Layout(3, 1),
+        Layout(turned=True),
+        Layout(step=2),
+        Layout(expanded=True),
+        Layout(2, 3, turned=True),
+    )
+)
+"""For a tensor of any strides, the last one included."""
 
 
 RELATIONS = (
@@ -205,3 +247,10 @@ def draw_float_fill(draw: DrawFn) -> Fill:
         planted = (Planted(0, value),)
     values: tuple[Number, ...] = draw(_FEW) if kind == "choice" else ()
     return Fill(kind, draw(SEEDS), values, planted)
+
+
+@st.composite
+def scheduled(draw: DrawFn, cases: SearchStrategy[Case]) -> Case:
+    """These cases, one in eight with an arbitrary order of threads: for kernels whose order the harness decides."""
+    schedule = draw(SEEDS) if draw(_ONE_IN_EIGHT) == 7 else 0
+    return replace(draw(cases), schedule=schedule)

@@ -30,6 +30,7 @@ STAGE_OF: dict[str, Stage] = {
     "depends_on_poison": "repeat",
     "in_place_differs": "repeat",
     "layout_differs": "repeat",
+    "order_differs": "repeat",
 }
 """Every kind of failure, and the stage where it is seen."""
 
@@ -63,6 +64,8 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     failed: int = 0
     """Of `runs` repeats of one call, those that failed; 0 of 0 when it was not repeated."""
     runs: int = 0
+    alive: bool = False
+    """Of a device_error: the process that ran the kernel went on."""
     used_process: bool = False
     """Shows only in a process that ran other calls before (the entry lists them)."""
 
@@ -83,6 +86,11 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def failed(self) -> bool:
         return self.kind in STAGE_OF
+
+    @property
+    def costly(self) -> bool:
+        """Whether it cost a process, or the time that a hang is given."""
+        return self.kind in COSTLY and not self.evidence.alive
 
     @property
     def stage(self) -> Stage:

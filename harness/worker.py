@@ -7,6 +7,7 @@ when its parent dies, or after a device error, which no process recovers from.
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import signal
 import sys
@@ -104,7 +105,7 @@ def _judge(request: protocol.JudgeCase, device: str, send: Send) -> None:
         except DeviceBroken as broken:
             send(Judged(broken.verdict, dict(judge.timing), broken=True))
             os._exit(1)  # destructors would only meet the same device error
-        send(Judged(verdict, dict(judge.timing)))
+        send(Judged(verdict, dict(judge.timing), judge.fastest if judge.fastest < math.inf else 0.0))
         if verdict.failed:
             spent = judge.timing
             judge = Judge(case, device)  # whatever was overwritten must not speak against the next one
@@ -128,7 +129,8 @@ def _inspect(request: protocol.Inspect) -> Reply:
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{os.path.basename(where.filename)}, line {where.lineno}"
         return Unusable(f"cannot load {request.spec}: {type(error).__name__}: {error} ({place})")
-    return Inspected(implementation.name, implementation.can_build, cannot_run)
+    executes = implementation.executes(request.device)
+    return Inspected(implementation.name, implementation.can_build, executes, cannot_run)
 
 
 if __name__ == "__main__":

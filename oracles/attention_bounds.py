@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from oracles.attention_problem import Scores, Semantics
-from oracles.rounding import FLUSHED, LARGEST, U32, UNIT
+from oracles.rounding import FLUSHED, LARGEST, U32, UNIT, gammas
 
 EXP = 2.0**-22
 """Relative error of ex2.approx.ftz.f32 (2 ulp, PTX ISA); library functions are better. Also of its argument: log2(e) is
@@ -233,8 +233,8 @@ class _Relative:
         product = core.relative(torch.minimum(count, (extent / core.block).ceil() + 1))
         tiles = torch.ones_like(extent) if semantics.tile == "all" else (extent / int(semantics.tile)).ceil()
         rescaling = tiles * (EXP + 2 * U32)
-        sums = (count + 3) * U32
-        return _Relative(p + product + rescaling, sums / (1 - sums), product, rescaling, count, p, tiny)
+        sums = gammas(count + 3, U32)
+        return _Relative(p + product + rescaling, sums, product, rescaling, count, p, tiny)
 
 
 def may_overflow(attended: Attended) -> Tensor:

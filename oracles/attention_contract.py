@@ -13,6 +13,10 @@ DTYPES = (torch.float16, torch.bfloat16)
 HEAD_DIMS = (64, 128, 256)
 
 
+LONGEST = (1 << 31) - (1 << 16)
+"""Of queries and keys together. (The contract names no limit; a call beyond it needs expanded tensors to fit anywhere.)"""
+
+
 def contract(
     q: object,
     k: object,
@@ -99,6 +103,8 @@ def _inputs(q: Tensor, k: Tensor, v: Tensor, *, hnd: bool) -> str | None:
         return "there are no heads"
     if heads % kv_heads:
         return "query heads are not a multiple of key heads"
+    if q.shape[0] + k.shape[1 if hnd else 0] > LONGEST:
+        return "more queries and keys than 32 bits count"
     if q.dtype not in DTYPES:
         return "q has an unsupported dtype"
     if not q.dtype == k.dtype == v.dtype:

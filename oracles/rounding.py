@@ -39,6 +39,11 @@ def gamma(n: float, unit: float) -> float:
     return n * unit / (1 - n * unit) if n * unit < 1 else math.inf
 
 
+def gammas(n: Tensor, unit: float) -> Tensor:
+    """`gamma` of each element."""
+    return torch.where(n * unit < 1, n * unit / (1 - n * unit), math.inf)
+
+
 @dataclass(frozen=True)
 class TensorCore:
     """How D = C + (a block of products) is computed.

@@ -269,6 +269,8 @@ def _judge_one(got: Tensor, want: Tensor, bound: Tensor, states: Tensor, scale: 
     x = got.to(want.device, torch.float64)
     error = (x - want).abs()
     ratio = torch.where(error > 0, error / bound, 0)
+    if bool((bound < 0).any()):
+        raise ArithmeticError("a bound is negative: the oracle is wrong")
     finite = x.isfinite()
     plain = bool((states == FINITE).all())
     if plain and bool(finite.all()):

@@ -56,23 +56,52 @@ class _Arguments(threading.local):
         self.address = ctypes.addressof(self._pointers)
 
 
+class _Configuration(threading.local):
+    """What one thread launches a kernel in clusters with; `value` lacks the grid, the block and the stream."""
+
+    def __init__(self, cluster: int, shared_bytes: int) -> None:
+        self.value = driver.CUlaunchConfig()
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        size = attribute.value.clusterDim
+        size.x, size.y, size.z = cluster, 1, 1
+        self.value.attrs, self.value.numAttrs = [attribute], 1
+        self.value.sharedMemBytes = shared_bytes
+        self.value.blockDimY = self.value.blockDimZ = 1
+
+
 class Kernel:
     """One `extern "C"` entry point of a CUDA source file; call it to launch it. Safe to share between threads.
 
     `parameters` gives the C type of each parameter as a `struct` code: P pointer, q long long, i int, f float.
     `shared_bytes` is dynamic shared memory; above 48 KiB the kernel is opted in when it is loaded.
+    `cluster` blocks, side by side along x, are a cluster: 1 to 16, sm_90 and newer. More than 8 is not portable: the kernel is
+    opted in, and a device may still be unable to (a launch then fails).
     """
 
     def __init__(
-        self, source: Path, name: str, parameters: str, *, options: BuildOptions | None = None, shared_bytes: int = 0
+        self,
+        source: Path,
+        name: str,
+        parameters: str,
+        *,
+        options: BuildOptions | None = None,
+        shared_bytes: int = 0,
+        cluster: int = 1,
     ) -> None:
+        if not 1 <= cluster <= 16:
+            raise ValueError(f"a cluster has 1 to 16 blocks, got {cluster}")
         self._source = source
         self._name = name
         self._options = options
         self._shared_bytes = shared_bytes
         self._pack_into = struct.Struct("@" + parameters).pack_into
         self._arguments = _Arguments("@" + parameters)
-        self._on_host = HostKernel(source, name, parameters, options=options, shared_bytes=shared_bytes)
+        self._cluster = cluster
+        self._configuration = _Configuration(cluster, shared_bytes) if cluster > 1 else None
+        self._on_host = HostKernel(
+            source, name, parameters, options=options, shared_bytes=shared_bytes, cluster=cluster
+        )
         self._loaded: dict[int, tuple[Any, Any]] = {}
         self._lock = threading.Lock()
 
@@ -95,14 +124,24 @@ class Kernel:
         function, context = self._loaded.get(device) or self._load(device)
         self._pack_into(self._arguments.buffer, 0, *arguments)
         # The driver copies the arguments before it returns, so the thread may use its buffer again.
-        call = (function, *grid, block, 1, 1, self._shared_bytes, _raw_stream(device), self._arguments.address, 0)
-        results = driver.cuLaunchKernel(*call)
+        address = self._arguments.address
+        call: tuple[Any, ...]
+        if self._configuration is None:
+            launch = driver.cuLaunchKernel
+            call = (function, *grid, block, 1, 1, self._shared_bytes, _raw_stream(device), address, 0)
+        else:
+            launch = driver.cuLaunchKernelEx
+            how = self._configuration.value
+            how.gridDimX, how.gridDimY, how.gridDimZ = grid
+            how.blockDimX, how.hStream = block, _raw_stream(device)
+            call = (how, function, address, 0)
+        results = launch(*call)
         if results[0]:
             if results[0] == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
                 # A thread that never called the runtime has no context yet. Nothing was launched: bind torch's, try again.
                 _check("cuCtxSetCurrent", driver.cuCtxSetCurrent(context))
-                results = driver.cuLaunchKernel(*call)
-            _check(f"cuLaunchKernel of {self._name}", results)
+                results = launch(*call)
+            _check(f"{launch.__name__} of {self._name}", results)
 
     def _load(self, device: int) -> tuple[Any, Any]:
         with self._lock:
@@ -123,6 +162,9 @@ class Kernel:
                 if self._shared_bytes > 48 * 1024:
                     limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                     _check("cuFuncSetAttribute", driver.cuFuncSetAttribute(function, limit, self._shared_bytes))
+                if self._cluster > 8:
+                    allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+                    _check("cuFuncSetAttribute", driver.cuFuncSetAttribute(function, allowed, 1))
             finally:
                 driver.cuThreadExchangeStreamCaptureMode(mode)
                 driver.cuCtxPopCurrent()

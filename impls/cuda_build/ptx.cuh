@@ -1,4 +1,5 @@
-// The PTX instructions that the kernels use, one small function each. Inline PTX lives nowhere else.
+// The PTX instructions that the kernels use, one small function each. Inline PTX lives here and in ptx_hopper.cuh, nowhere else.
+// What is here exists from sm_80 on.
 //
 // Halves and bfloat16s are bits here, two in an unsigned int with the first in the low half: no CUDA header is included, so
 // neither the operators of half nor the macros that remove them can change what a kernel does.
@@ -98,6 +99,79 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+// Waits until `count` threads, a multiple of 32 and whole warps, are at barrier `id` (1 to 15; 0 is __syncthreads').
+__device__ __forceinline__ void barrier_sync(int id, int count) {
+  asm volatile("barrier.sync.aligned %0, %1;" ::"r"(id), "r"(count) : "memory");
+}
+
+// Counts as being there, and goes on.
+__device__ __forceinline__ void barrier_arrive(int id, int count) {
+  asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(id), "r"(count) : "memory");
+}
+
+// Asks for the line of memory to be in the L2 cache.
+__device__ __forceinline__ void prefetch_l2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(global)));
+}
+
+// 16 bytes, 16-byte aligned, that no thread writes during the launch, past the L1 cache.
+__device__ __forceinline__ uint4 load_read_only(const void* global) {
+  uint4 x;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(__cvta_generic_to_global(global)));
+  return x;
+}
+
+// 16 bytes, 16-byte aligned, that are not needed again soon; they may have been written in the same launch.
+__device__ __forceinline__ uint4 load_streaming(const void* global) {
+  uint4 x;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(__cvta_generic_to_global(global))
+               : "memory");
+  return x;
+}
+__device__ __forceinline__ void store_streaming(void* global, uint4 x) {
+  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(global)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+               : "memory");
+}
+
+// What the L2 cache shall do with lines that are accessed with the policy: throw them out first, or last.
+__device__ __forceinline__ unsigned long long evict_first() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ unsigned long long evict_last() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ uint4 load_streaming(const void* global, unsigned long long policy) {
+  uint4 x;
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(__cvta_generic_to_global(global)), "l"(policy)
+               : "memory");
+  return x;
+}
+__device__ __forceinline__ void store_streaming(void* global, uint4 x, unsigned long long policy) {
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;"
+               :
+               : "l"(__cvta_generic_to_global(global)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(policy)
+               : "memory");
+}
+
+// Nanoseconds since some time, the same for the whole device.
+__device__ __forceinline__ unsigned long long globaltimer() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
 // 2^x, relative error 2^-22; subnormal results are flushed to zero.
 __device__ __forceinline__ float ex2(float x) {
   float y;
@@ -134,6 +208,23 @@ __device__ __forceinline__ unsigned int pack_half(float lo, float hi) {
 __device__ __forceinline__ unsigned int pack_bfloat16(float lo, float hi) {
   unsigned int pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(hi), "f"(lo));
+  return pair;
+}
+
+// Two halves at once, each rounded once, to nearest even; subnormal numbers are kept.
+__device__ __forceinline__ unsigned int hfma2(unsigned int x, unsigned int y, unsigned int z) {
+  unsigned int pair;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z));
+  return pair;
+}
+__device__ __forceinline__ unsigned int hadd2(unsigned int x, unsigned int y) {
+  unsigned int pair;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
+  return pair;
+}
+__device__ __forceinline__ unsigned int hmul2(unsigned int x, unsigned int y) {
+  unsigned int pair;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
   return pair;
 }
 

@@ -14,6 +14,8 @@ from .call import LogitsTransform
 from .formats import DTYPES, HEAD_DIMS
 
 LAYOUTS = ("NHD", "HND")
+LONGEST = (1 << 31) - (1 << 16)
+"""Of queries and keys together: kernels count both in 32 bits, and tiles go past the end."""
 
 _FLOAT = torch.finfo(torch.float32)
 _CAPS = (2.0**-120, 2.0**125)
@@ -43,8 +45,8 @@ def check_tensors(q: Any, k: Any, v: Any, kv_layout: Any) -> tuple[Tensor, Tenso
         raise ValueError(
             f"q's heads must be a multiple of k's in {kv_layout}, and not zero, got {heads} and {kv_heads}"
         )
-    if qo_len + kv_len >= 1 << 31:
-        raise ValueError(f"qo_len + kv_len must be below 2^31, got {qo_len} + {kv_len}")
+    if qo_len + kv_len > LONGEST:
+        raise ValueError(f"qo_len + kv_len must be at most {LONGEST}, got {qo_len} + {kv_len}")
     for name, x in (("k", k), ("v", v)):
         _check_same(name, x, q)
     for name, x in (("q", q), ("k", k), ("v", v)):

@@ -29,10 +29,12 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import torch
 from torch import Tensor
 
-from impls.cuda_build import SUPPORTED_ARCHS, BuildOptions, Kernel, arch_of_device, compile_cubin, host
+from impls.cuda_build import SUPPORTED_ARCHS, BuildOptions, Kernel, arch_of_device, compile_cubin, execution, host
 
 from . import formats
 from .call import Call, LogitsTransform
+
+__all__ = ["ARCHS", "BUILD_AXES", "SEMANTICS", "build", "execution", "launch", "unavailable", "unsupported"]
 
 ARCHS = SUPPORTED_ARCHS
 SEMANTICS = {
@@ -42,6 +44,7 @@ SEMANTICS = {
     "fp16_scale": "power_of_two",
     "order": "sequential",
     "tile": "32",
+    "dot": "tensor_core",
 }
 BUILD_AXES: dict[str, tuple[Any, ...]] = {
     "std": get_args(get_type_hints(BuildOptions)["std"]),
@@ -54,6 +57,8 @@ _MOST_BLOCKS = 65535
 """In y and in z, of a grid."""
 _LOG2_E = 1.4426950408889634
 _FLOAT = torch.finfo(torch.float32)
+_LEAST_POWER = 2.0**-100
+"""Of two, that q is multiplied by: every product is zero long before, and zero itself would make NaN of an infinite q."""
 _NAME = re.compile(r"[A-Za-z_]\w*(::[A-Za-z_]\w*)*")
 
 
@@ -179,9 +184,7 @@ def launch(call: Call) -> None:
         scale_log2 if abs(scale_log2) <= _FLOAT.max else math.copysign(math.inf, scale_log2),
         call.soft_cap,
         1.0 / call.soft_cap if call.soft_cap else 0.0,
-        max(
-            power, 2.0**-100
-        ),  # from 2^-41 on every product is zero; a power that is zero would make NaN of an infinite q
+        max(power, _LEAST_POWER),
     )
 
 

@@ -68,7 +68,8 @@ def single_prefill_with_kv_cache(
     be zero. A query that sees no key gets output 0 and LSE -inf. NaN or inf in a key that is not seen changes nothing.
 
     Returns out, or (out, lse). Raises ValueError or TypeError before a byte is written when an argument is not as said
-    here, a tensor requires grad, `out` overlaps itself, or the backend cannot run here or does not know a tuning keyword.
+    here, a tensor requires grad, `out` overlaps itself, or the backend cannot run here or does not know a tuning keyword;
+    and BuildError, likewise before, when a logits_transform does not compile.
     """
     k, v = arguments.check_tensors(q, k, v, kv_layout)
     arguments.check_mask(custom_mask, causal, q, k)

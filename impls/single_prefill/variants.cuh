@@ -1,7 +1,7 @@
 // What becomes of a scaled score before the mask: the LogitsTransform hook, one struct a variant.
 //
-// A hook takes and returns floats, whatever the products were accumulated in: apply() converts before it and after it, by the
-// accumulator's type. A hook sees positions past the last query and the last key too; what it returns there is not used.
+// A hook takes and returns floats, whatever the products were accumulated in: to_floats() converts before it, and apply() rounds
+// back to the accumulator's type after it. A hook sees positions past the last query and the last key too; what it returns there is not used.
 
 #pragma once
 

@@ -11,9 +11,20 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor
 
-from impls.cuda_build import SUPPORTED_ARCHS, BuildOptions, Kernel, arch_of_device, compile_cubin, host, sm_count
+from impls.cuda_build import (
+    SUPPORTED_ARCHS,
+    BuildOptions,
+    Kernel,
+    arch_of_device,
+    compile_cubin,
+    execution,
+    host,
+    sm_count,
+)
 
 from . import formats
+
+__all__ = ["ARCHS", "BUILD_AXES", "SEMANTICS", "build", "execution", "launch", "unavailable", "unsupported"]
 
 ARCHS = SUPPORTED_ARCHS
 SEMANTICS = {"ties": "all", "nan": "keep"}

@@ -96,3 +96,17 @@ def test_the_versions_are_those_installed():
     import torch
 
     assert torch.__version__.startswith(environment.software()["torch"])
+
+
+@pytest.mark.parametrize(
+    ("executed", "state", "words"),
+    [
+        ({"a/cuda": None, "b/cuda": None}, "ok", "a/cuda, b/cuda run"),
+        ({"a/cuda": "no CUDA headers found", "b/cuda": None}, "ok", "b/cuda run"),
+        ({"a/cuda": "install g++"}, "absent", "install g++"),
+    ],
+)
+def test_cuda_on_the_cpu(executed, state, words):
+    """The compiler and what it runs, or what to install."""
+    found = doctor._execution(executed)
+    assert ("CUDA on the CPU", state, True) == (found.name, found.state, words in found.detail), found

@@ -71,3 +71,10 @@ def test_a_case_that_is_no_call_is_unreadable(replayer, tmp_path, name):
         assert "unreadable" == found.outcome, found.verdict.message
         assert 1 == len(found.verdict.message.splitlines())
         assert "Traceback" not in found.verdict.message
+
+
+def test_orders_and_checks_need_no_gpu():
+    """They are judged on the CPU wherever the rest is; with neither, where the rest is."""
+    with Replayer("cuda") as made:
+        chosen = [replace(CASE, schedule=1), replace(CASE, checks=("race",)), CASE]
+        assert ["cpu", "cpu", "cuda"] == [made.engine(case).device for case in chosen]

@@ -38,6 +38,11 @@ REASONS = [
     ((Q[:, :3], K, V), {}, "query heads are not a multiple of key heads"),
     ((Q[:, :1], K, V), {}, "query heads are not a multiple of key heads"),
     ((Q, K, V), {"kv_layout": "HND"}, "query heads are not a multiple of key heads"),
+    (
+        (Q, K[:1].expand(2**31 - 65538, 2, 64), V[:1].expand(2**31 - 65538, 2, 64)),
+        {},
+        "more queries and keys than 32 bits count",
+    ),
     ((Q.float(), K.float(), V.float()), {}, "q has an unsupported dtype"),
     ((Q, K.bfloat16(), V.bfloat16()), {}, "q, k and v differ in dtype"),
     ((Q, K, V.float()), {}, "q, k and v differ in dtype"),

@@ -23,6 +23,7 @@ from oracles.rounding import (
     dot_error,
     exponent_of,
     gamma,
+    gammas,
     model_of,
     power_of_two,
     round_to,
@@ -42,6 +43,8 @@ def test_gamma():
     assert Fraction(3, 2**24 - 3) == pytest.approx(gamma(3, U32), rel=1e-15)
     assert 0 == gamma(0, U32)
     assert math.inf == gamma(2**24, U32)
+    many = torch.tensor([0.0, 3.0, 2.0**24, 2.0**25], dtype=torch.float64)
+    assert [gamma(n, U32) for n in many.tolist()] == gammas(many, U32).tolist()
 
 
 @pytest.mark.parametrize("dtype", FORMATS)

@@ -13,7 +13,7 @@ from harness import strategies
 from harness.case import Case, Fill, Number, Params, Planted, View, tidy
 from harness.operators.single_prefill import broken
 from harness.operators.single_prefill.shapes import FORMS, HEAD_DIMS, NAME
-from harness.strategies import LEGAL_RELATIONS, PLAIN, Layout, Scale
+from harness.strategies import LEGAL_RELATIONS, PLAIN, Scale
 
 _ONE_IN_SEVEN = st.integers(0, 6)
 _FORMS = st.sampled_from((*FORMS, "out"))
@@ -21,15 +21,19 @@ _DTYPES = st.sampled_from(("float16", "float16", "bfloat16"))
 _FP16_QK = st.sampled_from((False, True, True))
 """So that at least a third of all calls sums q·k in float16."""
 _MASKS = st.sampled_from(("none", "causal", "custom", "causal"))
-_WINDOWS = st.sampled_from((None, None, None, 0, 1, 5, 15, 64, 1 << 20, -7))
-_SOFT_CAPS = st.sampled_from((None, None, 30.0, 1.0, 50.0, 0.25, 0.0))
-_SCALES = st.sampled_from((None, None, None, 1.0, 0.125, 0.0, -0.5, 1 / 3, 4.0, 2.0**-20))
+_ALL_BUT_ONE = "all but one"
+"""Stands for a window that leaves out the first key of the last query, until kv_len is known."""
+_WINDOWS = st.sampled_from(
+    (None,) * 6 + (0, 1, 5, 15, 64, 1 << 20, -7, _ALL_BUT_ONE, (1 << 31) - 1, 1 << 31, (1 << 40) + 5)
+)
+_SOFT_CAPS = st.sampled_from((None,) * 5 + (30.0, 1.0, 50.0, 0.25, 0.0, 30.0, 1e-3, 1e3, 1e30))
+_SCALES = st.sampled_from((None,) * 6 + (1.0, 0.125, 0.0, -0.5, 1 / 3, 4.0, 50.0, 2.0**-20, 1e4, -1e6, 1e-9, 2.0**-100))
 _HALF = st.booleans()
 _LAYOUTS = st.sampled_from(("NHD", "NHD", "HND"))
 _TUNINGS = st.sampled_from((0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7))
 _RELATIONS = st.sampled_from(LEGAL_RELATIONS)
 _KV_HEADS = st.sampled_from((1, 1, 2, 3))
-_GROUPS = st.sampled_from((1, 1, 2, 3, 4, 5, 7, 8))
+_GROUPS = st.sampled_from((1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 16, 32))
 _HEAD_DIMS = st.sampled_from((*HEAD_DIMS, 64, 128))
 _MASK_FILLS = st.sampled_from(
     (("choice", (1, 0)), ("cycle", (1,)), ("choice", (1, 1, 1, 0)), ("cycle", (0,)), ("raw", ()))
@@ -66,12 +70,12 @@ def _cases(draw: DrawFn, scale: Scale, illegal: bool) -> Case:
     if draw(_LAYOUTS) == "HND":
         params["kv_layout"] = "HND"
     tuning = draw(_TUNINGS)
-    layouts = [draw(strategies.INPUT_LAYOUTS) if draw(_HALF) else PLAIN for _ in "qkv"]
-    if form == "out_is_q" and (layouts[0].expanded or layouts[0].pad < 0):
-        layouts[0] = PLAIN
+    layouts = [draw(strategies.NESTED_INPUT_LAYOUTS) if draw(_HALF) else PLAIN for _ in "qkv"]
     relation = draw(_RELATIONS) if form == "out" else "apart"
-    if relation != "apart" and (layouts[0].expanded or layouts[0].pad < 0):
+    shared = relation != "apart" or form == "out_is_q"
+    if shared and (layouts[0].expanded or layouts[0].pad < 0 or layouts[0].turned):
         layouts[0] = PLAIN
+    out_layout = draw(strategies.NESTED_LAYOUTS) if form == "out" and relation == "apart" else PLAIN
 
     kv_heads, group, head_dim = draw(_KV_HEADS), draw(_GROUPS), draw(_HEAD_DIMS)
     qo_heads = kv_heads * group
@@ -82,13 +86,17 @@ def _cases(draw: DrawFn, scale: Scale, illegal: bool) -> Case:
     views |= {name: layout.view(i, dtype, kv_shape) for i, name, layout in zip((1, 2), "kv", layouts[1:])}
     if form == "out":
         views["q"], views["out"] = strategies.related_view(views["q"], relation, 3)
+        if relation == "apart":
+            views["out"] = out_layout.view(3, dtype, q_shape)
+    if params.get("window_left") == _ALL_BUT_ONE:
+        params["window_left"] = max(kv_len - 2, 0)
     fills = _draw_values(draw, head_dim)
     if alibi:
-        views["alibi_slopes"] = View(4, "float32", (qo_heads,), (1,))
+        views["alibi_slopes"] = draw(strategies.EXPANDABLE_LAYOUTS).view(4, "float32", (qo_heads,))
         kind, slopes = draw(_SLOPES)
         fills["alibi_slopes"] = Fill(kind, 0 if kind == "cycle" else draw(strategies.SEEDS), slopes)
     if mask == "custom":
-        views["custom_mask"] = Layout(3 * draw(_HALF)).view(5, "bool", (qo_len, kv_len))
+        views["custom_mask"] = draw(strategies.ANY_LAYOUTS).view(5, "bool", (qo_len, kv_len))
         kind, allowed = draw(_MASK_FILLS)
         fills["custom_mask"] = Fill(kind, 0 if kind == "cycle" else draw(strategies.SEEDS), allowed)
     fills = {name: _within(fill, views[name]) for name, fill in fills.items()}

@@ -33,9 +33,9 @@ def simpler(case: Case) -> Iterator[Case]:
     rest = {name: view for name, view in tensors.items() if name != "out"}
     form = params.get("form", "new")
     for plainer in FORMS[: FORMS.index(form)]:
-        out = View(len(case.storages), q.dtype, q.shape, contiguous(q.shape))
-        changed = {**rest, "out": out} if plainer == "out" else rest
-        yield _with(case, {**params, "form": plainer}, changed)
+        apart = View(len(case.storages), q.dtype, q.shape, contiguous(q.shape))
+        for out in (apart, q) if plainer == "out" else (None,):
+            yield _with(case, {**params, "form": plainer}, rest if out is None else {**rest, "out": out})
     for name in _OPTIONAL:
         if name in params:
             yield _with(case, {n: v for n, v in params.items() if n != name}, tensors)

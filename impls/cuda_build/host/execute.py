@@ -21,6 +21,8 @@ _TENSOR_CORES = {"sm_80": (8, 1), "sm_89": (8, 1), "sm_90a": (16, 2), "sm_100a":
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_THREADS = 1024
 _MAX_SHARED = 227 * 1024
+_MAX_CLUSTER = 16
+_WITHOUT_CLUSTERS = ("sm_80", "sm_89")
 _KINDS: dict[int, Literal["hang", "device_error"]] = {1: "hang", 2: "device_error"}
 
 
@@ -47,7 +49,7 @@ class HostOptions:
     seed: int | None = None
     """Threads and blocks take turns in an arbitrary order drawn from it; None is a fixed order, one block after another."""
     blocks: int = 4
-    """With a seed, how many blocks are in flight at once."""
+    """With a seed, how many blocks are in flight at once; of clusters as many as hold so many blocks, and one at least."""
     poison: int | None = 0xFF
     """The byte that fills shared memory when a block starts; None leaves what the block before left."""
     checks: frozenset[str] = frozenset()
@@ -117,6 +119,7 @@ class _Launch(ctypes.Structure):
         ("tensor_block", ctypes.c_int),
         ("tensor_extra_bits", ctypes.c_int),
         ("resident", ctypes.c_int),
+        ("cluster", ctypes.c_int),
         ("seeded", ctypes.c_int),
         ("seed", ctypes.c_uint64),
         ("budget", ctypes.c_double),
@@ -137,13 +140,21 @@ class HostKernel:
     """
 
     def __init__(
-        self, source: Path, name: str, parameters: str, *, options: BuildOptions | None = None, shared_bytes: int = 0
+        self,
+        source: Path,
+        name: str,
+        parameters: str,
+        *,
+        options: BuildOptions | None = None,
+        shared_bytes: int = 0,
+        cluster: int = 1,
     ) -> None:
         self._source = source
         self._name = name
         self._sizes = [struct.calcsize(f"@{code}") for code in parameters]
         self._options = options
         self._shared_bytes = shared_bytes
+        self._cluster = cluster
         self._lock = threading.Lock()
         self._loaded: dict[frozenset[str], tuple[_Entry, ctypes.Array[_Range]]] = {}
 
@@ -158,6 +169,10 @@ class HostKernel:
                 f"no GPU takes grid {grid}, {block} threads and {self._shared_bytes} bytes of shared memory"
             )
         how = _options
+        if not 1 <= self._cluster <= _MAX_CLUSTER or grid[0] % self._cluster:
+            raise ValueError(f"no GPU takes clusters of {self._cluster} blocks in grid {grid}")
+        if self._cluster > 1 and how.arch in _WITHOUT_CLUSTERS:
+            raise ValueError(f"{how.arch} has no clusters")
         entry, variables = self._loaded.get(how.checks) or self._load(how.checks)
         memory = _ranges((address, address + size) for address, size in how.memory)
         tensor_block, extra_bits = _TENSOR_CORES[how.arch]
@@ -170,7 +185,9 @@ class HostKernel:
             poison=-1 if how.poison is None else how.poison,
             tensor_block=tensor_block,
             tensor_extra_bits=extra_bits,
-            resident=1 if how.seed is None else how.blocks,
+            # Whole clusters, one at least: their blocks run together.
+            resident=-(-(1 if how.seed is None else max(how.blocks, 1)) // self._cluster) * self._cluster,
+            cluster=self._cluster,
             seeded=how.seed is not None,
             seed=how.seed or 0,
             budget=how.budget,

@@ -97,3 +97,9 @@ Watchdog::~Watchdog() {
 }
 
 }  // namespace warpcheck
+
+long long warpcheck_nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}

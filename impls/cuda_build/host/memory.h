@@ -14,6 +14,14 @@ template <typename T>
 using BitsOf = std::conditional_t<sizeof(T) == 2, unsigned short,
                                   std::conditional_t<sizeof(T) == 4, unsigned int, unsigned long long>>;
 
+// A vector's address, which a GPU wants aligned whoever checks.
+template <typename T>
+WARPCHECK_UNCHECKED T* aligned(T* address) {
+  if (reinterpret_cast<std::uintptr_t>(address) % alignof(T))
+    warpcheck_fail(kDeviceError, "a misaligned access of %zu bytes", sizeof(T));
+  return address;
+}
+
 // *address = f(*address), and the value before.
 template <typename T, typename F>
 WARPCHECK_UNCHECKED T atomic_update(T* address, F f) {
@@ -83,8 +91,23 @@ inline unsigned int atomicDec(unsigned int* address, unsigned int last) {
   return warpcheck::atomic_update(address, [=](unsigned int x) { return x == 0 || x > last ? last : x - 1; });
 }
 
+namespace warpcheck {
+
+// A load through the path that does not see what is written in the same launch.
 template <typename T>
-T __ldg(const T* address) { return *address; }
+WARPCHECK_UNCHECKED T read_only(const T* address) {
+#if defined(__SANITIZE_THREAD__)
+  warpcheck_access(address, sizeof(T), alignof(T), kReadOnly);
+#endif
+  T value;
+  std::memcpy(static_cast<void*>(&value), aligned(address), sizeof value);
+  return value;
+}
+
+}  // namespace warpcheck
+
+template <typename T>
+T __ldg(const T* address) { return warpcheck::read_only(address); }
 template <typename T>
 T __ldcg(const T* address) { return *address; }
 template <typename T>

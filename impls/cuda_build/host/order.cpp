@@ -1,6 +1,6 @@
-// What orders the accesses of two blocks, for the race detector: a fence, an atomic that comes after it, an atomic of the other
-// block on the same address that comes later still, a fence after that. Within a block, a barrier spreads what a thread has
-// learnt. Volatile accesses count as atomics.
+// What orders the accesses of two threads besides barriers, for the race detector: a fence, an atomic that comes after it, an
+// atomic of the other thread on the same address that comes later still, a fence after that; or arriving at an mbarrier and
+// waiting for it. Barriers and __syncwarp spread what a thread has learnt. Volatile accesses count as atomics.
 #include <algorithm>
 
 #include "machine.h"
@@ -10,18 +10,11 @@ namespace warpcheck {
 namespace {
 
 void raise(std::unordered_map<std::uint32_t, std::uint32_t>& to, const std::unordered_map<std::uint32_t, std::uint32_t>& from) {
-  for (const auto& [who, epoch] : from) {
+  for (const auto& [who, time] : from) {
     auto& known = to[who];
-    known = std::max(known, epoch);
+    known = std::max(known, time);
   }
 }
-
-// The launch may not be ended while one of these holds the allocator's lock.
-class Uninterrupted {
- public:
-  Uninterrupted() { machine->inside = false; }
-  ~Uninterrupted() { machine->inside = true; }
-};
 
 }  // namespace
 
@@ -31,10 +24,11 @@ void Knowledge::join(const Knowledge& other) {
 }
 
 bool Knowledge::covers(const Mark& mark) const {
-  const auto block = blocks.find((mark.thread - 1) / kMaxThreads);
-  if (block != blocks.end() && mark.epoch < block->second) return true;
   const auto thread = threads.find(mark.thread);
-  return thread != threads.end() && mark.epoch <= thread->second;
+  if (thread != threads.end() && mark.clock < thread->second) return true;
+  if ((mark.thread - 1) % kNumbers >= kMaxThreads) return false;  // a bulk copy ends when it likes
+  const auto block = blocks.find((mark.thread - 1) / kNumbers);
+  return block != blocks.end() && mark.epoch < block->second;
 }
 
 void order_by_atomic(Fiber& fiber, std::uintptr_t address) {
@@ -55,19 +49,46 @@ void order_by_barrier(Block& block) {
   }
 }
 
+void release(Fiber& self) {
+  if (!machine->launch->check_races) return;
+  const Uninterrupted scope;
+  machine->fenced = true;
+  const std::uint32_t first = 1 + self.owner->number * kNumbers + self.warp * kLanes;
+  self.known[self.lane] = self.fenced = ++self.clock;
+  self.released = self.acquired;
+  self.released.join(self.owner->acquired);
+  self.released.blocks[self.owner->number] = self.owner->epoch;
+  for (int lane = 0; lane < kLanes; ++lane)
+    if (self.known[lane]) self.released.threads[first + lane] = self.known[lane];
+}
+
+void acquire(Fiber& self, const Knowledge& known) {
+  if (!machine->launch->check_races) return;
+  const Uninterrupted scope;
+  self.acquired.join(known);
+}
+
 }  // namespace warpcheck
 
 using namespace warpcheck;
 
 void warpcheck_fence() {
   if (!machine->launch->check_races) return;
-  const Uninterrupted scope;
-  Fiber& self = *static_cast<Fiber*>(warpcheck_thread);
-  machine->fenced = true;
-  self.acquired.join(self.pending);
-  self.pending = {};
-  self.released = self.acquired;
-  self.released.join(self.owner->acquired);
-  self.released.blocks[self.owner->number] = self.owner->epoch;
-  self.released.threads[1 + self.owner->number * kMaxThreads + self.warp * kLanes + self.lane] = self.owner->epoch;
+  Fiber& self = this_fiber();
+  acquire(self, self.pending);
+  {
+    const Uninterrupted scope;
+    self.pending = {};
+  }
+  release(self);
+}
+
+// fence.proxy.async (or fence.mbarrier_init, which is for initialised mbarriers only).
+void warpcheck_fence_proxy(int inits_only) {
+  if (!machine->launch->check_races) return;
+  Fiber& self = this_fiber();
+  self.known[self.lane] = self.inits_fenced = ++self.clock;
+  if (inits_only) return release(self);
+  self.proxy_fenced = self.clock;
+  self.proxy_epoch = self.owner->epoch;
 }

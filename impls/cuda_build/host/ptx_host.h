@@ -1,6 +1,7 @@
 // The twins of ptx.cuh's instructions, for the host. Only ptx.cuh includes this.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -42,6 +43,25 @@ void cp_async_wait() {
   warpcheck_copy_wait(N);
 }
 
+inline void barrier_sync(int id, int count, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  warpcheck_barrier(id, count, warpcheck::kBarrierPlain, 0, file, line);
+}
+inline void barrier_arrive(int id, int count, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  warpcheck_barrier_arrive(id, count, file, line);
+}
+
+// Hints change nothing here. Vectors are misaligned at an address that is no multiple of their size.
+inline void prefetch_l2(const void*) {}
+inline uint4 load_read_only(const void* global) { return warpcheck::read_only(static_cast<const uint4*>(global)); }
+inline uint4 load_streaming(const void* global) { return *warpcheck::aligned(static_cast<const uint4*>(global)); }
+inline void store_streaming(void* global, uint4 x) { *warpcheck::aligned(static_cast<uint4*>(global)) = x; }
+inline unsigned long long evict_first() { return 0; }
+inline unsigned long long evict_last() { return 0; }
+inline uint4 load_streaming(const void* global, unsigned long long) { return load_streaming(global); }
+inline void store_streaming(void* global, uint4 x, unsigned long long) { store_streaming(global, x); }
+
+inline unsigned long long globaltimer() { return static_cast<unsigned long long>(warpcheck_nanoseconds()); }
+
 // An error within what PTX documents, the same for x and -x every time: a bound that holds for exact results only is no bound.
 inline float with_error(float y, float x, double relative) {
   if (!std::isfinite(y) || y == 0) return y;
@@ -79,6 +99,23 @@ inline float2 unpack_half(unsigned int pair) {
 }
 inline float2 unpack_bfloat16(unsigned int pair) {
   return {std::bit_cast<float>(pair << 16), std::bit_cast<float>(pair & 0xFFFF0000u)};
+}
+inline unsigned int hfma2(unsigned int x, unsigned int y, unsigned int z) {
+  unsigned int pair = 0;
+  for (int shift = 0; shift < 32; shift += 16) {
+    const auto half = [=](unsigned int of) { return __ushort_as_half(static_cast<unsigned short>(of >> shift)); };
+    pair |= static_cast<unsigned int>(__half_as_ushort(__hfma(half(x), half(y), half(z)))) << shift;
+  }
+  return pair;
+}
+// Sums and products of two halves are exact in float, or so finely rounded that rounding twice does no harm.
+inline unsigned int hadd2(unsigned int x, unsigned int y) {
+  const float2 a = unpack_half(x), b = unpack_half(y);
+  return pack_half(a.x + b.x, a.y + b.y);
+}
+inline unsigned int hmul2(unsigned int x, unsigned int y) {
+  const float2 a = unpack_half(x), b = unpack_half(y);
+  return pack_half(a.x * b.x, a.y * b.y);
 }
 
 }  // namespace ptx

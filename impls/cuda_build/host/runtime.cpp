@@ -1,5 +1,4 @@
 // Launches: which fiber runs when, and how a launch ends.
-#include <link.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -58,6 +57,24 @@ std::uint64_t Machine::random() {  // splitmix64
   return z ^ (z >> 31);
 }
 
+// Starts the next cluster in the blocks from `first` on, if they are free.
+void Machine::start_cluster(std::size_t first) {
+  const auto size = static_cast<std::size_t>(launch->cluster);
+  for (std::size_t i = 0; i < size; ++i)
+    if (blocks[first + i]->active) return;
+  Cluster& cluster = *clusters[first / size];
+  cluster.arrived = cluster.live = 0;
+  cluster.phase = 0;
+  cluster.known = {};
+  for (std::size_t i = 0; i < size; ++i) {
+    Block& block = *(cluster.blocks[i] = blocks[first + i].get());
+    block.cluster = &cluster;
+    block.rank = static_cast<unsigned int>(i);
+    start(block);
+    cluster.live += block.threads;
+  }
+}
+
 void Machine::start(Block& block) {
   const Launch& l = *launch;
   block.number = static_cast<std::uint32_t>(next_block);
@@ -70,6 +87,9 @@ void Machine::start(Block& block) {
   const auto address = reinterpret_cast<std::uintptr_t>(block.dynamic_shared.data() + kMargin);
   unsigned char* shared = block.dynamic_begin = block.dynamic_shared.data() + kMargin + (1024 - address % 1024) % 1024;
   block.saved_static.resize(l.entry->tls_size);
+  block.mbarriers.clear();
+  block.copies_started = 0;
+  block.peers_run = block.shared_is_seen = false;
   enter(block);
   if (l.poison >= 0) {
     std::memset(shared, l.poison, l.shared_bytes);
@@ -80,6 +100,7 @@ void Machine::start(Block& block) {
     const int lanes = block.threads - w * kLanes;
     block.warps[w].live = block.warps[w].runnable = lanes >= kLanes ? ~0u : (1u << lanes) - 1;
     block.warps[w].meetings_used = 0;
+    block.warps[w].cluster_waiting = block.warps[w].cluster_phase = 0;
   }
   for (int t = 0; t < block.threads; ++t) {
     Fiber& fiber = block.fibers[t];
@@ -89,12 +110,19 @@ void Machine::start(Block& block) {
     fiber.grid_dim = l.grid;
     fiber.lane = t % kLanes;
     fiber.dynamic_shared = shared;
+    fiber.cluster_rank = block.rank;
+    fiber.cluster_size = static_cast<unsigned int>(l.cluster);
     fiber.owner = &block;
     fiber.warp = t / kLanes;
     fiber.groups = 0;
     fiber.copies.clear();
     fiber.clock = 1;
     std::memset(fiber.known, 0, sizeof fiber.known);
+    fiber.fenced = fiber.proxy_fenced = fiber.proxy_epoch = fiber.inits_fenced = 0;
+    fiber.cluster_arrived = fiber.cluster_waited = 0;
+    std::memset(fiber.cluster_released, 0, sizeof fiber.cluster_released);
+    fiber.store_groups = 0;
+    fiber.stores.clear();
     char* const stack = block.stacks + t * kStackStride;
     if (!fiber.has_stack) mprotect(stack, kGuard, PROT_NONE);  // a full stack faults
     fiber.has_stack = true;
@@ -124,16 +152,19 @@ void Machine::run(Launch& what) {
   left_at.clear();
   fenced = false;
   last_page = 0;
-  const std::size_t resident = what.resident > 1 ? what.resident : 1;
+  loads.clear();
+  const std::size_t size = what.cluster;
+  const std::size_t resident = what.resident;
   while (blocks.size() < resident && blocks.size() < block_count) {
     blocks.push_back(std::make_unique<Block>());
     blocks.back()->fibers = std::make_unique<Fiber[]>(kMaxThreads);
     blocks.back()->stacks = new_stacks();
   }
   for (auto& block : blocks) block->active = false;
+  while (clusters.size() < resident) clusters.push_back(std::make_unique<Cluster>());
   for (;;) {
-    for (std::size_t i = 0; i < resident && i < blocks.size(); ++i)
-      if (!blocks[i]->active && next_block < block_count) start(*blocks[i]);
+    for (std::size_t i = 0; i + size <= std::min(resident, blocks.size()) && next_block < block_count; i += size)
+      start_cluster(i);
     Fiber* first = what.seeded ? pick_any() : pick(nullptr);
     if (!first) return;  // a block that cannot go on has failed before this
     enter(*first->owner);
@@ -197,8 +228,12 @@ void Machine::resume(Fiber& next) {
 
 // Runs others until `self` is runnable and picked again.
 void Machine::give_way(Fiber& self) {
+  if (launch->seeded && !loads.empty() && random() % 4 == 0) land(random() % loads.size());
   Fiber* next = launch->seeded ? pick_any() : pick(&self);
-  if (!next) fail_stuck();
+  for (; !next; next = pick(&self)) {  // nobody waits in vain for a copy
+    if (loads.empty()) fail_stuck();
+    land(0);
+  }
   resume(*next);
 }
 
@@ -206,6 +241,7 @@ void Machine::give_way(Fiber& self) {
 void Machine::leave(Fiber& self) {
   if (!self.copies.empty()) warpcheck_copy_wait(-1);
   Block& block = *self.owner;
+  leave_copies(self);
   Warp& warp = block.warps[self.warp];
   const std::uint32_t bit = 1u << self.lane;
   warp.live &= ~bit;
@@ -215,6 +251,7 @@ void Machine::leave(Fiber& self) {
     if (meeting.mask & bit)
       warpcheck_fail(kDeviceError, "the mask 0x%08x of %s names a lane that has exited", meeting.mask, meeting.name);
   }
+  leave_cluster(self);
   if (--block.live == 0) {
     block.active = false;
     if (launch->resident > 1) current = nullptr;  // nobody needs its shared memory any more
@@ -229,32 +266,6 @@ void Machine::leave(Fiber& self) {
 }  // namespace warpcheck
 
 using namespace warpcheck;
-
-const char* warpcheck_prepare(Entry* entry) {
-  entry->tls_size = 0;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* data) {
-        auto& entry = *static_cast<Entry*>(data);
-        auto* const anchor = static_cast<unsigned char*>(entry.anchor());
-        auto* const tls = static_cast<unsigned char*>(info->dlpi_tls_data);
-        entry.image_begin = reinterpret_cast<unsigned char*>(UINTPTR_MAX);
-        entry.image_end = nullptr;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& segment = info->dlpi_phdr[i];
-          if (segment.p_type == PT_LOAD) {
-            auto* const begin = reinterpret_cast<unsigned char*>(info->dlpi_addr + segment.p_vaddr);
-            entry.image_begin = std::min<const unsigned char*>(entry.image_begin, begin);
-            entry.image_end = std::max<const unsigned char*>(entry.image_end, begin + segment.p_memsz);
-          } else if (segment.p_type == PT_TLS && tls && tls <= anchor && anchor < tls + segment.p_memsz) {
-            entry.tls_start = tls - anchor;
-            entry.tls_size = segment.p_memsz;
-          }
-        }
-        return int(entry.tls_size != 0);
-      },
-      entry);
-  return entry->tls_size ? nullptr : "the shared object has no thread-local segment";
-}
 
 int warpcheck_launch(Launch* launch, char* message, std::size_t message_size) {
   Machine& m = this_machine();

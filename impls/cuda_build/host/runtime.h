@@ -17,6 +17,7 @@ struct Index {
 struct Thread {
   Index thread, block, block_dim, grid_dim;
   unsigned int lane;
+  unsigned int cluster_rank, cluster_size;
   unsigned char* dynamic_shared;
 };
 
@@ -47,7 +48,8 @@ struct Launch {
   int poison;             // byte that fills shared memory at block start, or -1
   int tensor_block;       // products a tensor core sums at once
   int tensor_extra_bits;  // bits it keeps beyond float's 24
-  int resident;           // blocks in flight at once
+  int resident;           // blocks in flight at once, whole clusters
+  int cluster;            // blocks of a cluster, side by side along x
   int seeded;             // 1: arbitrary order of threads and blocks, from seed
   std::uint64_t seed;
   double budget;          // seconds of CPU time
@@ -61,8 +63,9 @@ struct Launch {
 
 enum Status { kDone = 0, kHang = 1, kDeviceError = 2 };
 
-// kAtomic reads and writes; volatile accesses count as atomic. After kStartWrite there is nothing to read until a kWrite follows.
-enum Access { kRead, kWrite, kAtomic, kAtomicRead, kStartWrite };
+// kAtomic reads and writes; volatile accesses count as atomic. After kStartWrite there is nothing to read until the write ends.
+// kReadOnly reads what nobody writes in this launch.
+enum Access { kRead, kWrite, kAtomic, kAtomicRead, kStartWrite, kReadOnly };
 
 enum BarrierKind { kBarrierPlain, kBarrierCount, kBarrierAnd, kBarrierOr };
 
@@ -91,11 +94,33 @@ void warpcheck_copy_async(void* shared, const void* global, int bytes, int valid
 void warpcheck_copy_commit();
 void warpcheck_copy_wait(int groups_left);
 
+// Clusters: where a peer keeps its twin of what lies at `address`; the two halves of the cluster's barrier.
+void* warpcheck_map_shared(const void* address, std::uint32_t rank);
+void warpcheck_cluster_arrive(int releases, const char* file, int line);
+void warpcheck_cluster_wait();
+
+// mbarriers. An arrival may be at a peer's, and may announce bytes. A wait is for the end of the phase with that parity; one that
+// does not block says whether it is over.
+void warpcheck_mbarrier_init(void* barrier, std::uint32_t count);
+void warpcheck_mbarrier_inval(void* barrier);
+void warpcheck_mbarrier_arrive(void* barrier, std::uint32_t count, std::uint32_t bytes);
+bool warpcheck_mbarrier_wait(void* barrier, std::uint32_t parity, bool blocks, int line);
+
+// Bulk copies. They land as late as somebody waits for them, or at any time if the order is arbitrary.
+void warpcheck_bulk_load(void* shared, const void* global, std::uint32_t bytes, void* barrier);
+void warpcheck_bulk_store(void* global, const void* shared, std::uint32_t bytes);
+void warpcheck_bulk_commit();
+void warpcheck_bulk_wait(int groups_left, bool only_read);
+void warpcheck_fence_proxy(int inits_only);
+
 // A thread reads or writes memory. `alignment` is what the address must be a multiple of.
 void warpcheck_access(const void* address, std::size_t bytes, std::size_t alignment, int access);
 
 // __threadfence.
 void warpcheck_fence();
+
+// Of a clock that runs while the process does. (<chrono> would double the time that a small kernel takes to compile.)
+long long warpcheck_nanoseconds();
 
 // Warp operations that are the same for every kernel; operands as in tensor_core.h, and none for __syncwarp.
 void warpcheck_sync_lanes(void** operands, std::uint32_t mask);

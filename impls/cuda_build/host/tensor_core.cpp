@@ -128,7 +128,7 @@ void warpcheck_ldmatrix(void** operands, std::uint32_t mask) {
   for (int l = 0; l < matrices * 8; ++l) {
     if (reinterpret_cast<std::uintptr_t>(lane(l).row) % 16)
       warpcheck_fail(kDeviceError, "ldmatrix of a row that is not aligned to 16 bytes");
-    check_access(me.owner->fibers[me.warp * kLanes + l], lane(l).row, sizeof rows[l], 16, kRead);
+    check_access(thread_actor(me.owner->fibers[me.warp * kLanes + l]), lane(l).row, sizeof rows[l], 16, kRead);
     std::memcpy(rows[l], lane(l).row, sizeof rows[l]);
   }
   for (int l = 0; l < kLanes; ++l) {

@@ -8,17 +8,10 @@ namespace warpcheck {
 
 namespace {
 
-Fiber& this_fiber() { return *static_cast<Fiber*>(warpcheck_thread); }
-
-void suspend(Fiber& self) {
-  self.owner->warps[self.warp].runnable &= ~(1u << self.lane);
-  machine->give_way(self);
-}
-
 // A copy may happen at any time between its start and its end, so it counts as an access at both.
 void check_copy(Fiber& self, const Copy& copy, int access) {
-  check_access(self, copy.global, copy.valid_bytes, 1, kRead);
-  check_access(self, copy.shared, copy.bytes, copy.bytes, access);
+  check_access(thread_actor(self), copy.global, copy.valid_bytes, 1, kRead);
+  check_access(thread_actor(self), copy.shared, copy.bytes, copy.bytes, access);
 }
 
 void land(Fiber& self, const Copy& copy) {
@@ -28,6 +21,11 @@ void land(Fiber& self, const Copy& copy) {
 }
 
 }  // namespace
+
+void suspend(Fiber& self) {
+  self.owner->warps[self.warp].runnable &= ~(1u << self.lane);
+  machine->give_way(self);
+}
 
 void Machine::release(Block& block, Barrier& barrier) {
   barrier.result = barrier.accumulated;
@@ -88,6 +86,12 @@ void Machine::fail_stuck() {
     for (int w = 0; w < block->warp_count; ++w) waiting += __builtin_popcount(barrier.waiting[w]);
     if (waiting) tell("%s%d wait at the barrier in line %d", used ? ", " : "", waiting, barrier.line);
   }
+  int in_cluster = 0;
+  for (int w = 0; w < block->warp_count; ++w) in_cluster += __builtin_popcount(block->warps[w].cluster_waiting);
+  if (in_cluster) tell("%s%d wait at the cluster barrier", used ? ", " : "", in_cluster);
+  for (const auto& [place, barrier] : block->mbarriers)
+    if (!barrier.waiting.empty())
+      tell("%s%d wait at the mbarrier in line %d", used ? ", " : "", static_cast<int>(barrier.waiting.size()), barrier.line);
   for (int w = 0; w < block->warp_count; ++w)
     for (std::uint32_t rest = block->warps[w].meetings_used; rest; rest &= rest - 1) {
       const Meeting& meeting = block->warps[w].meetings[__builtin_ctz(rest)];
@@ -112,6 +116,7 @@ void warpcheck_fail(int status, const char* format, ...) {
 void warpcheck_pause() {
   Machine& m = *machine;
   if (m.launch->seeded) {
+    if (!m.loads.empty() && m.random() % 4 == 0) m.land(m.random() % m.loads.size());
     if (m.random() % 4 == 0) m.resume(*m.pick_any());
   } else if (++m.pauses % 64 == 0) {
     // Whoever it spins on runs at last: the next runnable thread after this one, in the order of threads and then of blocks.

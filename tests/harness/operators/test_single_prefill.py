@@ -93,6 +93,10 @@ def test_every_way_to_break_a_call_breaks_it(way):
         assert reason(case), (form, layout, kv_len)
 
 
+def strides(case, name):
+    return case.tensors[name].strides
+
+
 @pytest.mark.parametrize(
     "what",
     [
@@ -104,10 +108,19 @@ def test_every_way_to_break_a_call_breaks_it(way):
         lambda c: c.params.get("sm_scale") == 0.0 and c.tensors["q"].dtype == "bfloat16",
         lambda c: c.tensors["q"].offset % 16 and c.tuning,
         lambda c: any(fill.planted for fill in c.fills.values()),
+        lambda c: strides(c, "k")[1] > c.tensors["k"].shape[2] and strides(c, "q")[0] < strides(c, "q")[1],
+        lambda c: "out" in c.tensors and strides(c, "out")[1] % 64 == 1,
+        lambda c: (
+            "custom_mask" in c.tensors and strides(c, "custom_mask")[1] > 1 and min(c.tensors["custom_mask"].shape) > 1
+        ),
+        lambda c: "alibi_slopes" in c.tensors and strides(c, "alibi_slopes")[0] != 1 and c.tensors["q"].shape[1] > 1,
+        lambda c: c.params.get("window_left", 0) >= 1 << 31,
+        lambda c: abs(c.params.get("sm_scale") or 0) > 100 and c.tensors["q"].shape[1] > 24,
     ],
 )
 def test_what_hurts_attention_is_drawn(what):
-    """Masks with windows, slopes with a cap, more queries than keys, no keys, a scale of zero, odd starts, planted values."""
+    """Masks with windows, slopes with a cap, more queries than keys, no keys, a scale of zero, odd starts, planted values;
+    rows and heads apart, strided masks and slopes, windows beyond 2^31, huge scales, many heads."""
     quiet = settings(max_examples=3000, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     assert what(find(LEGAL, what, settings=quiet))
 

@@ -67,13 +67,24 @@ def expected(
     return out, lse
 
 
-def score_error(q: Tensor, k: Tensor, use_fp16_qk_reduction: bool = False, sm_scale: float | None = None, **_) -> float:
-    """How far a score may be off: sums of up to D / 8 roundings in float16, twice for a transform; else float32's."""
-    if not use_fp16_qk_reduction or not q.numel() or not k.numel():
+def score_error(
+    q: Tensor,
+    k: Tensor,
+    use_fp16_qk_reduction: bool = False,
+    sm_scale: float | None = None,
+    logits_soft_cap: float | None = None,
+    alibi_slopes: Tensor | None = None,
+    **_,
+) -> float:
+    """How far a score may be off: sums of up to D / 8 roundings in float16, twice for a transform; else float32's; and a
+    soft cap's tanh, which may be approximate to 2^-11."""
+    if not q.numel() or not k.numel():
         return 2.0**-16
     scale = q.shape[2] ** -0.5 if sm_scale is None else abs(sm_scale)
     largest = float(q.double().abs().amax() * k.double().abs().amax(2).amax()) * q.shape[2] / 4
-    return scale * largest * (q.shape[2] / 8) * 2.0**-11
+    sums = scale * largest * (q.shape[2] / 8) * 2.0**-11 if use_fp16_qk_reduction else 2.0**-16
+    distances = 0.0 if alibi_slopes is None else float(alibi_slopes.abs().amax()) * (q.shape[0] + max(k.shape[:2]))
+    return sums + min(logits_soft_cap or 0.0, 4 * scale * largest + distances) * 2.0**-11
 
 
 def check(actual, q: Tensor, k: Tensor, v: Tensor, **options) -> None:

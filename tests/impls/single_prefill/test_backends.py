@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from impls.cuda_build import host
 from impls.single_prefill import BACKENDS
 from tests.impls.single_prefill.facts import FACTS
 from tests.impls.top_k_mask_logits.test_backends import run_python
@@ -21,6 +22,13 @@ def interpreted():
 def test_torch_on_the_cpu(fact):
     """The torch backend keeps the contract on CPU tensors."""
     FACTS[fact]("torch", "cpu")
+
+
+@pytest.mark.skipif(host.unavailable() is not None, reason=str(host.unavailable()))
+@pytest.mark.parametrize("fact", FACTS)
+def test_cuda_on_the_cpu(fact):
+    """The CUDA kernel's own source keeps the contract where g++ runs it."""
+    FACTS[fact]("cuda", "cpu")
 
 
 @pytest.mark.parametrize("fact", FACTS)

@@ -38,7 +38,7 @@ class MaskBitsReversed(Steps):
         if call.custom_mask is None:
             return mask
         whole = torch.nn.functional.pad(call.custom_mask.to(torch.uint8), (0, -call.k.shape[0] % 8))
-        swapped = whole.view(len(whole), -1, 8).flip(-1).reshape(len(whole), -1).bool()
+        swapped = whole.view(len(whole), whole.shape[1] // 8, 8).flip(-1).reshape(whole.shape).bool()
         return swapped[:, keys]
 
 
@@ -59,6 +59,23 @@ class FiniteMinusInfinity(Steps):
 
     def masked(self, call: Call, s: Tensor, keys: Tensor) -> Tensor:
         return super().masked(call, s, keys).where(self.allowed(call, keys), torch.tensor(-5e4))
+
+
+class WindowInt32(Steps):
+    """The window is an int32: from 2^31 on it wraps, and no key is young enough."""
+
+    def allowed(self, call: Call, keys: Tensor) -> Tensor:
+        mask = super().allowed(call, keys)
+        wrapped = (call.window_left + (1 << 31)) % (1 << 32) - (1 << 31)
+        return mask & (keys >= call.positions - wrapped) if call.window_left >= 0 else mask
+
+
+class MaskStrideIgnored(Steps):
+    """The keys of a mask are taken to lie side by side."""
+
+    def begin(self, call: Call) -> None:
+        if call.custom_mask is not None:
+            call.custom_mask = call.custom_mask.as_strided(call.custom_mask.shape, (call.custom_mask.stride(0), 1))
 
 
 class MaskShapeUnchecked(Steps):
@@ -85,4 +102,6 @@ window_off_by_one = WindowOffByOne()
 mask_bits_reversed = MaskBitsReversed()
 kv_tail_not_masked = TailNotMasked()
 finite_minus_infinity = FiniteMinusInfinity()
+window_in_int32 = WindowInt32()
+ignores_mask_stride = MaskStrideIgnored()
 mask_shape_unchecked = MaskShapeUnchecked()

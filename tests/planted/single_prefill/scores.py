@@ -60,6 +60,23 @@ class LayoutIgnored(Steps):
         return right if layout == "NHD" else x.reshape(-1).view(right.shape)
 
 
+class HeadStrideIgnored(Steps):
+    """The heads of a key are taken to lie side by side."""
+
+    def length_first(self, x: Tensor, layout: str) -> Tensor:
+        x = super().length_first(x, layout)
+        return x.as_strided(x.shape, (x.stride(0), x.shape[2], 1)) if layout == "NHD" else x
+
+
+class SlopeStrideIgnored(Steps):
+    """The slopes are taken to lie side by side."""
+
+    def transform(self, call: Call, s: Tensor, keys: Tensor) -> Tensor:
+        if call.alibi_slopes is not None:
+            call.alibi_slopes = call.alibi_slopes.as_strided(call.alibi_slopes.shape, (1,))
+        return super().transform(call, s, keys)
+
+
 class FlagIgnored(Steps):
     """use_fp16_qk_reduction is taken with bfloat16, and does nothing there."""
 
@@ -82,5 +99,7 @@ scale_twice_with_alibi_and_cap = ScaleTwice()
 scale_zero_is_default = ScaleZeroIsDefault()
 heads_by_modulo = HeadsByModulo()
 hnd_taken_for_nhd = LayoutIgnored()
+ignores_head_stride = HeadStrideIgnored()
+ignores_slope_stride = SlopeStrideIgnored()
 flag_ignored = FlagIgnored()
 half_decoded_by_value = HalfByValue()
