@@ -5,11 +5,12 @@ a file, built and loaded on first use on each device; it runs on the CPU too, fo
 says how).
 """
 
-from .build import SUPPORTED_ARCHS, BuildError, BuildOptions, compile_cubin
+from .build import BUILD_AXES, SUPPORTED_ARCHS, BuildError, BuildOptions, compile_cubin, unsupported_options
 from .execution import execution
-from .launch import Kernel, arch_of_device, sm_count
+from .launch import Kernel, arch_of_device, sm_count, unavailable
 
 __all__ = [
+    "BUILD_AXES",
     "SUPPORTED_ARCHS",
     "BuildError",
     "BuildOptions",
@@ -18,4 +19,6 @@ __all__ = [
     "compile_cubin",
     "execution",
     "sm_count",
+    "unavailable",
+    "unsupported_options",
 ]

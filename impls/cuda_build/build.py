@@ -5,9 +5,10 @@ import hashlib
 import json
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from . import cache, headers
 
@@ -54,6 +55,21 @@ class BuildOptions:
     def whole(self, name: str, text: str) -> str:
         """What is compiled: the prelude, then the file `name`, whose lines keep their numbers in messages."""
         return f'{self.prelude}\n#line 1 "{name}"\n{text}' if self.prelude else text
+
+
+BUILD_AXES: dict[str, tuple[Any, ...]] = {
+    "std": get_args(get_type_hints(BuildOptions)["std"]),
+    "half_operators": (True, False),
+}
+"""The options of a build that change no result, and their values: whoever compiles these sources may have any of them."""
+
+
+def unsupported_options(params: Mapping[str, object]) -> str | None:
+    """Why a build with these values of `BUILD_AXES` is none, or None. What `params` leaves out is not judged."""
+    for axis, values in BUILD_AXES.items():
+        if params.get(axis, values[0]) not in values:
+            return f"{axis} must be one of {values}, not {params[axis]!r}"
+    return None
 
 
 def compile_cubin(source: Path, arch: str, options: BuildOptions | None = None) -> bytes:

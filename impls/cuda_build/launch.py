@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from cuda.bindings import driver
 
-from .build import BuildOptions, compile_cubin
-from .host import HostKernel
+from . import host
+from .build import SUPPORTED_ARCHS, BuildOptions, compile_cubin
 
 # Code for an arch runs on later minor versions of the same major one, unless its name ends in "a".
 _ARCH_OF_CAPABILITY = {
@@ -33,6 +33,17 @@ _ARCH_OF_CAPABILITY = {
 def arch_of_device(index: int) -> str | None:
     """The arch to build for CUDA device `index`, or None if these kernels don't support it."""
     return _ARCH_OF_CAPABILITY.get(torch.cuda.get_device_capability(index))
+
+
+def unavailable(device: torch.device) -> str | None:
+    """Why no kernel can run on `device`, or None."""
+    if device.type == "cpu":
+        return host.unavailable()
+    if device.type != "cuda" or torch.version.cuda is None:
+        return f"it needs tensors on an NVIDIA GPU, or on the CPU for testing; got {device}"
+    if arch_of_device(device.index) is None:
+        return f"{torch.cuda.get_device_name(device)} is none of {', '.join(SUPPORTED_ARCHS)}"
+    return None
 
 
 @functools.cache
@@ -99,7 +110,7 @@ class Kernel:
         self._arguments = _Arguments("@" + parameters)
         self._cluster = cluster
         self._configuration = _Configuration(cluster, shared_bytes) if cluster > 1 else None
-        self._on_host = HostKernel(
+        self._on_host = host.HostKernel(
             source, name, parameters, options=options, shared_bytes=shared_bytes, cluster=cluster
         )
         self._loaded: dict[int, tuple[Any, Any]] = {}

@@ -24,12 +24,23 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from impls.cuda_build import SUPPORTED_ARCHS, BuildOptions, Kernel, arch_of_device, compile_cubin, execution, host
+from impls.cuda_build import (
+    BUILD_AXES,
+    SUPPORTED_ARCHS,
+    BuildOptions,
+    Kernel,
+    arch_of_device,
+    compile_cubin,
+    execution,
+    host,
+    unavailable,
+    unsupported_options,
+)
 
 from . import formats
 from .call import Call, LogitsTransform
@@ -45,10 +56,6 @@ SEMANTICS = {
     "order": "sequential",
     "tile": "32",
     "dot": "tensor_core",
-}
-BUILD_AXES: dict[str, tuple[Any, ...]] = {
-    "std": get_args(get_type_hints(BuildOptions)["std"]),
-    "half_operators": (True, False),
 }
 
 _SOURCE = Path(__file__).with_name("prefill.cu")
@@ -103,10 +110,7 @@ _TILES = {
 
 def unsupported(params: Mapping[str, object]) -> str | None:
     """Why this backend does not take `params`, or None."""
-    for axis, values in BUILD_AXES.items():
-        if params.get(axis, values[0]) not in values:
-            return f"{axis} must be one of {values}, not {params[axis]!r}"
-    return formats.unsupported(params)
+    return unsupported_options(params) or formats.unsupported(params)
 
 
 def build(params: Mapping[str, object], arch: str) -> None:
@@ -126,17 +130,6 @@ def build(params: Mapping[str, object], arch: str) -> None:
         _built_in(bool(params.get("soft_cap", False)), bool(params.get("alibi", False))),
     )
     compile_cubin(_SOURCE, arch, BuildOptions(defines=defines + _TILES[arch][head_dim].defines(), **axes))
-
-
-def unavailable(device: torch.device) -> str | None:
-    """Why this backend cannot run on `device`, or None."""
-    if device.type == "cpu":
-        return host.unavailable()
-    if device.type != "cuda" or torch.version.cuda is None:
-        return f"it needs tensors on an NVIDIA GPU, or on the CPU for testing; got {device}"
-    if arch_of_device(device.index) is None:
-        return f"{torch.cuda.get_device_name(device)} is none of {', '.join(ARCHS)}"
-    return None
 
 
 def launch(call: Call) -> None:

@@ -1,7 +1,5 @@
 """The public function: checks, and choice of the backend and its tuning."""
 
-import functools
-import importlib
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -9,6 +7,8 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
+
+from impls import backends
 
 from . import arguments
 from .call import Call, LogitsTransform
@@ -131,26 +131,9 @@ def _choice(module: Backend, tuning: Mapping[str, Any]) -> Mapping[str, Any]:
     raise ValueError(f"no choice of this backend has {dict(tuning)}; there are: {', '.join(map(str, choices))}")
 
 
-@functools.cache
 def _backend(name: str, device: torch.device) -> Backend:
-    """The backend of that name for tensors on `device`. Raises ValueError with the reason if it cannot run there."""
-    if name == "auto":
-        if device.type != "cuda":
-            return _module("torch")
-        return next(module for module in map(_module, BACKENDS) if module.unavailable(device) is None)
-    if name not in BACKENDS:
-        raise ValueError(f"backend must be auto, {', '.join(BACKENDS)}, got {name!r}")
-    module = _module(name)
-    if reason := module.unavailable(device):
-        raise ValueError(f"backend {name!r} cannot run here: {reason}")
-    return module
+    return cast(Backend, backends.choose(str(__package__), BACKENDS, name, device))
 
 
 def _loaded(name: str) -> ModuleType | None:
     return sys.modules.get(f"{__package__}.{name}")
-
-
-def _module(name: str) -> Backend:
-    # Imported on use: a backend's compiler takes a second to import, and may not be installed.
-    module: ModuleType = importlib.import_module(f".{name}", __package__)
-    return cast(Backend, module)

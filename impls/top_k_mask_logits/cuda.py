@@ -6,20 +6,21 @@ Tensors on the CPU are taken as well, for testing: the same source runs there, s
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from impls.cuda_build import (
+    BUILD_AXES,
     SUPPORTED_ARCHS,
     BuildOptions,
     Kernel,
-    arch_of_device,
     compile_cubin,
     execution,
-    host,
     sm_count,
+    unavailable,
+    unsupported_options,
 )
 
 from . import formats
@@ -28,10 +29,6 @@ __all__ = ["ARCHS", "BUILD_AXES", "SEMANTICS", "build", "execution", "launch", "
 
 ARCHS = SUPPORTED_ARCHS
 SEMANTICS = {"ties": "all", "nan": "keep"}
-BUILD_AXES: dict[str, tuple[Any, ...]] = {
-    "std": get_args(get_type_hints(BuildOptions)["std"]),
-    "half_operators": (True, False),
-}
 
 _SOURCE = Path(__file__).with_name("radix_mask.cu")
 _PARAMETERS = "PPqqqqPiqq"
@@ -41,10 +38,7 @@ _BLOCKS_PER_SM = 2
 
 def unsupported(params: Mapping[str, object]) -> str | None:
     """Why this backend does not take `params`, or None."""
-    for axis, values in BUILD_AXES.items():
-        if params.get(axis, values[0]) not in values:
-            return f"{axis} must be one of {values}, not {params[axis]!r}"
-    return formats.unsupported(params)
+    return unsupported_options(params) or formats.unsupported(params)
 
 
 def build(params: Mapping[str, object], arch: str) -> None:
@@ -53,17 +47,6 @@ def build(params: Mapping[str, object], arch: str) -> None:
         raise ValueError(reason)
     axes: dict[str, Any] = {axis: params.get(axis, values[0]) for axis, values in BUILD_AXES.items()}
     compile_cubin(_SOURCE, arch, BuildOptions(defines=_defines(str(params["dtype"])), **axes))
-
-
-def unavailable(device: torch.device) -> str | None:
-    """Why this backend cannot run on `device`, or None."""
-    if device.type == "cpu":
-        return host.unavailable()
-    if device.type != "cuda" or torch.version.cuda is None:
-        return f"it needs tensors on an NVIDIA GPU, or on the CPU for testing; got {device}"
-    if arch_of_device(device.index) is None:
-        return f"{torch.cuda.get_device_name(device)} is none of {', '.join(ARCHS)}"
-    return None
 
 
 def launch(logits: Tensor, k: int | Tensor, out: Tensor) -> None:

@@ -4,13 +4,12 @@ An eager call goes straight to its backend; a dispatcher would cost more than th
 operators (torch.compile, a dispatch mode, a tensor subclass) gets `torch.ops.warpcheck.*`, which run the same code.
 """
 
-import functools
-import importlib
-from types import ModuleType
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
+
+from impls import backends
 
 from . import arguments
 
@@ -63,25 +62,8 @@ def _run(logits: Tensor, k: int | Tensor, out: Tensor | None, backend: str) -> T
     return out
 
 
-@functools.cache
 def _backend(name: str, device: torch.device) -> Backend:
-    """The backend of that name for tensors on `device`. Raises ValueError with the reason if it cannot run there."""
-    if name == "auto":
-        if device.type != "cuda":
-            return _module("torch")
-        return next(module for module in map(_module, BACKENDS) if module.unavailable(device) is None)
-    if name not in BACKENDS:
-        raise ValueError(f"backend must be auto, {', '.join(BACKENDS)}, got {name!r}")
-    module = _module(name)
-    if reason := module.unavailable(device):
-        raise ValueError(f"backend {name!r} cannot run here: {reason}")
-    return module
-
-
-def _module(name: str) -> Backend:
-    # Imported on use: a backend's compiler takes a second to import, and may not be installed.
-    module: ModuleType = importlib.import_module(f".{name}", __package__)
-    return cast(Backend, module)
+    return cast(Backend, backends.choose(str(__package__), BACKENDS, name, device))
 
 
 def _is_eager(logits: Any) -> bool:
