@@ -135,6 +135,8 @@ class Running:
             stdout=self.output,
             stderr=self.output,
             start_new_session=True,
+            # A test run in the background ignores ctrl-C, and so would its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def __enter__(self):

@@ -18,7 +18,7 @@ FAULTS = (*top_k_mask_logits.FAULTS, *single_prefill.FAULTS)
 LOOKALIKES = (*top_k_mask_logits.LOOKALIKES, *single_prefill.LOOKALIKES)
 SEED = 20
 AT_MOST = 3000
-AFTER = 40
+AFTER = 30
 """Cases after the first failure: those that could show the same bug under a second signature."""
 
 
