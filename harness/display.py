@@ -64,7 +64,8 @@ class Progress:
         elif event["event"] in ("finding", "known"):
             self._unreduced.pop((worker, event["was"]), None)
             if event["event"] == "finding":
-                self._settled.append(event)
+                # Two workers that come to the same bug at one moment both take it for new; there is one entry.
+                self._settled = [f for f in self._settled if f["signature"] != event["signature"]] + [event]
         elif event["event"] == "withdrawn":
             self._settled = [f for f in self._settled if f["signature"] != event["signature"]]
         if (text := told(event)) is not None:

@@ -208,6 +208,13 @@ def said(progress):
     return progress.console.file.getvalue()
 
 
+def test_a_bug_that_two_workers_found_at_once_is_one_finding(progress):
+    """By its signature: the later event takes the place of the earlier."""
+    for worker in ("0", "1"):
+        progress.emit({**FINDING, "worker": worker})
+    assert [{**FINDING, "worker": "1"}] == progress.findings
+
+
 def test_events_are_told_as_they_come(progress):
     """Each sort in words of its own; the findings and the last state are kept for the summary."""
     progress.emit({"event": "start", "targets": ["op/mine"], "device": "cpu", "seed": 7, "known": 2})

@@ -65,7 +65,7 @@ def test_any_case_can_be_bound_and_judged_by_the_contract(case):
 def test_scores_stay_few(case):
     """At most the scale's elements, or one query: the scores are what the oracle and an interpreted kernel cost."""
     known = sizes(case, operator.dimensions(case))
-    assert known["qo_len"] * known["kv_len"] * known["qo_heads"] <= max(SCALE.elements, 24 * known["kv_len"])
+    assert known["qo_len"] <= 1 or known["qo_len"] * known["kv_len"] * known["qo_heads"] <= SCALE.elements
 
 
 def test_the_flag_comes_in_a_third_of_the_cases():
