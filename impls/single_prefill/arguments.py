@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from impls.checks import check_memory, check_strided, is_same_view
 from impls.overlap import overlaps_itself, region_of, share_a_byte
 
 from .call import LogitsTransform
@@ -25,7 +26,7 @@ _CAPS = (2.0**-120, 2.0**125)
 def check_tensors(q: Any, k: Any, v: Any, kv_layout: Any) -> tuple[Tensor, Tensor]:
     """Raises TypeError or ValueError unless these are legal together; returns k and v viewed as [kv_len, Hkv, D]."""
     for name, x in (("q", q), ("k", k), ("v", v)):
-        _check_strided(name, x)
+        check_strided(name, x)
         if x.dim() != 3:
             raise ValueError(f"{name} must have three dimensions, got shape {list(x.shape)}")
         if x.dtype not in DTYPES:
@@ -50,7 +51,7 @@ def check_tensors(q: Any, k: Any, v: Any, kv_layout: Any) -> tuple[Tensor, Tenso
     for name, x in (("k", k), ("v", v)):
         _check_same(name, x, q)
     for name, x in (("q", q), ("k", k), ("v", v)):
-        _check_memory(name, x)
+        check_memory(name, x, "single_prefill")
         _check_last_stride(name, x)
     return k, v
 
@@ -60,7 +61,7 @@ def check_mask(mask: Any, causal: Any, q: Tensor, k: Tensor) -> None:
     check_flag("causal", causal)
     if mask is None:
         return
-    _check_strided("custom_mask", mask)
+    check_strided("custom_mask", mask)
     if causal:
         raise ValueError("custom_mask replaces causal; both at once are ambiguous")
     if mask.dtype != torch.bool:
@@ -68,14 +69,14 @@ def check_mask(mask: Any, causal: Any, q: Tensor, k: Tensor) -> None:
     if mask.shape != (q.shape[0], k.shape[0]):
         raise ValueError(f"custom_mask must have shape {[q.shape[0], k.shape[0]]}, got {list(mask.shape)}")
     _check_device("custom_mask", mask, q)
-    _check_memory("custom_mask", mask)
+    check_memory("custom_mask", mask, "single_prefill")
 
 
 def check_slopes(slopes: Any, q: Tensor) -> None:
     """For alibi_slopes that may be None."""
     if slopes is None:
         return
-    _check_strided("alibi_slopes", slopes)
+    check_strided("alibi_slopes", slopes)
     if slopes.dtype != torch.float32:
         raise TypeError(f"alibi_slopes must be float32, got {slopes.dtype}")
     if slopes.shape != (q.shape[1],):
@@ -83,22 +84,22 @@ def check_slopes(slopes: Any, q: Tensor) -> None:
             f"alibi_slopes must have shape {[q.shape[1]]}, one for each head of q, got {list(slopes.shape)}"
         )
     _check_device("alibi_slopes", slopes, q)
-    _check_memory("alibi_slopes", slopes)
+    check_memory("alibi_slopes", slopes, "single_prefill")
 
 
 def check_out(out: Any, q: Tensor, inputs: dict[str, Tensor | None]) -> None:
     """For an `out` that is not None. `inputs`: what else is read, by name."""
     if out is not q:
-        _check_strided("out", out)
+        check_strided("out", out)
         if out.shape != q.shape:
             raise ValueError(f"out must have q's shape {list(q.shape)}, got {list(out.shape)}")
         _check_same("out", out, q)
-        _check_memory("out", out)
+        check_memory("out", out, "single_prefill")
         _check_last_stride("out", out)
     if overlaps_itself(out):
         raise ValueError(f"elements of out must not overlap to be written, got strides {list(out.stride())}")
     written = region_of(out)
-    if out is not q and not _is_same_view(out, q) and share_a_byte(written, region_of(q)):
+    if out is not q and not is_same_view(out, q) and share_a_byte(written, region_of(q)):
         raise ValueError("out must be q itself or share no byte with it, got a partial overlap")
     for name, x in inputs.items():
         if x is not None and share_a_byte(written, region_of(x)):
@@ -162,13 +163,6 @@ def _finite(name: str, value: Any) -> float:
     return number
 
 
-def _check_strided(name: str, x: Any) -> None:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
-    if x.layout is not torch.strided:
-        raise ValueError(f"{name} must be strided, got {x.layout}")
-
-
 def _check_same(name: str, x: Tensor, q: Tensor) -> None:
     if x.dtype != q.dtype:
         raise TypeError(f"{name} must have q's dtype {q.dtype}, got {x.dtype}")
@@ -183,22 +177,3 @@ def _check_device(name: str, x: Tensor, q: Tensor) -> None:
 def _check_last_stride(name: str, x: Tensor) -> None:
     if x.stride(2) != 1:
         raise ValueError(f"{name} must have a last stride of 1, got strides {list(x.stride())}")
-
-
-def _check_memory(name: str, x: Tensor) -> None:
-    """Whatever would make a kernel read other bytes than torch does."""
-    if x.is_neg():
-        raise ValueError(f"{name} is a lazily negated view; call resolve_neg() first")
-    if x.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{name} requires grad, and single_prefill has no derivative; detach() it or use no_grad()")
-    address = x.data_ptr()
-    if address % x.element_size():
-        raise ValueError(f"{name} must be aligned to its elements, got address {address:#x} for {x.dtype}")
-    if not address and x.numel():
-        raise ValueError(f"{name} has no memory behind it ({x.device})")
-
-
-def _is_same_view(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one shape have every element at the same address (strides of sizes 0 and 1 don't matter)."""
-    strides = zip(a.shape, a.stride(), b.stride())
-    return a.data_ptr() == b.data_ptr() and all(size <= 1 or s == t for size, s, t in strides)

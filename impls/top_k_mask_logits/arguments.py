@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from impls.checks import check_address, check_memory, check_strided, is_same_view
 from impls.overlap import region_of, share_a_byte
 
 from .formats import FORMATS
@@ -17,7 +18,7 @@ def check(logits: Any, k: Any, out: Any) -> int | Tensor:
     That is an int in [0, vocab], or the int32/int64 tensor [batch] as it was given, whose values nobody has looked at.
     `out` is None, `logits` (or another tensor object that is the same view), or a tensor that shares no byte with it.
     """
-    _check_strided("logits", logits)
+    check_strided("logits", logits)
     if logits.dim() != 2:
         raise ValueError(f"logits must be [batch, vocab], got shape {list(logits.shape)}")
     if logits.dtype not in FORMATS:
@@ -43,49 +44,30 @@ def clip(k: int, vocab: int) -> int:
     return min(value, vocab)
 
 
-def _check_strided(name: str, x: Any) -> None:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
-    if x.layout is not torch.strided:
-        raise ValueError(f"{name} must be strided, got {x.layout}")
-
-
 def _check_layout(name: str, x: Tensor) -> None:
     """For a 2-D strided tensor of a known dtype: whatever would make a kernel read other bytes than torch does."""
     if x.shape[1] > 1 and x.stride(1) != 1:
         raise ValueError(f"{name} must have a last stride of 1, got strides {list(x.stride())}")
-    if x.is_neg():
-        raise ValueError(f"{name} is a lazily negated view; call resolve_neg() first")
-    if x.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{name} requires grad, and top_k_mask_logits has no derivative; detach() it or use no_grad()")
-    _check_address(name, x)
-
-
-def _check_address(name: str, x: Tensor) -> None:
-    address = x.data_ptr()
-    if address % x.element_size():
-        raise ValueError(f"{name} must be aligned to its elements, got address {address:#x} for {x.dtype}")
-    if not address and x.numel():
-        raise ValueError(f"{name} has no memory behind it ({x.device})")
+    check_memory(name, x, "top_k_mask_logits")
 
 
 def _check_k(logits: Tensor, k: Any) -> int | Tensor:
     if not isinstance(k, Tensor):
         return clip(k, logits.shape[1])
-    _check_strided("k", k)
+    check_strided("k", k)
     if k.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"k must be an int32 or int64 tensor, got {k.dtype}")
     if k.dim() != 1 or k.shape[0] != logits.shape[0]:
         raise ValueError(f"k must have shape [{logits.shape[0]}], one for each row of logits, got {list(k.shape)}")
     if k.device != logits.device:
         raise ValueError(f"k must be on {logits.device} like logits, got {k.device}")
-    _check_address("k", k)
+    check_address("k", k)
     return k
 
 
 def _check_out(logits: Tensor, k: int | Tensor, out: Any) -> None:
     if out is not logits:
-        _check_strided("out", out)
+        check_strided("out", out)
         if out.shape != logits.shape:
             raise ValueError(f"out must have logits' shape {list(logits.shape)}, got {list(out.shape)}")
         if out.dtype != logits.dtype:
@@ -101,8 +83,3 @@ def _check_out(logits: Tensor, k: int | Tensor, out: Any) -> None:
         raise ValueError("out must be logits itself or share no byte with it, got a partial overlap")
     if isinstance(k, Tensor) and share_a_byte(region_of(out), region_of(k)):
         raise ValueError(f"{name} is written and must share no byte with k")
-
-
-def is_same_view(a: Tensor, b: Tensor) -> bool:
-    """Whether two 2-D tensors of one shape have every element at the same address (strides of sizes 0 and 1 don't matter)."""
-    return a.data_ptr() == b.data_ptr() and (a.shape[0] <= 1 or a.stride(0) == b.stride(0))

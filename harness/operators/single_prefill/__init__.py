@@ -31,20 +31,6 @@ OUTPUTS = ("out", "lse")
 
 __all__ = ["NAME", "dimensions", "simpler"]  # the rest of what an operator has is below
 
-DEFAULTS: Mapping[str, Any] = {
-    "causal": False,
-    "kv_layout": "NHD",
-    "window_left": -1,
-    "logits_soft_cap": None,
-    "alibi_slopes": None,
-    "custom_mask": None,
-    "sm_scale": None,
-    "use_fp16_qk_reduction": False,
-    "return_lse": False,
-    "out": None,
-}
-"""The keyword arguments, as the contract gives them."""
-
 _WORDS = {
     name: get_args(hint) for name, hint in get_type_hints(oracle.Semantics).items() if get_origin(hint) is Literal
 }
@@ -73,7 +59,7 @@ def bind(case: Case, tensors: Mapping[str, Tensor]) -> Call:
 
 
 def contract(call: Call) -> str | None:
-    return oracle.contract(*call.args, **{**DEFAULTS, **call.kwargs})
+    return oracle.contract(*call.args, **call.kwargs)
 
 
 def semantics(declared: Mapping[str, Any], device: str) -> oracle.Semantics:
@@ -92,7 +78,7 @@ def semantics(declared: Mapping[str, Any], device: str) -> oracle.Semantics:
 
 
 def reference(call: Call, semantics: oracle.Semantics) -> Reference:
-    arguments = {name: value for name, value in {**DEFAULTS, **call.kwargs}.items() if name != "out"}
+    arguments = {name: value for name, value in call.kwargs.items() if name != "out"}
     return oracle.reference(*call.args, **arguments, semantics=semantics)
 
 

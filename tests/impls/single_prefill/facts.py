@@ -5,13 +5,12 @@ test_backends.py runs them in its own process, on a GPU, and in a process where 
 """
 
 import importlib
-import json
 import sys
-import traceback
 
 import torch
 
 from impls.single_prefill import single_prefill
+from tests.impls.running import facts_of, print_report
 from tests.impls.single_prefill.brute_force import DTYPES, HEAD_DIMS, check, expected, inputs
 
 SLOPES = torch.tensor([0.5, -0.25, 0.0625, 1.0, 0.125, 2.0, 0.0, -1.0])
@@ -323,22 +322,8 @@ def an_illegal_call_writes_nothing(backend, device):
             raise AssertionError(f"accepted out with strides {out.stride()} at {out.storage_offset()}")
 
 
-FACTS = {
-    name: value
-    for name, value in list(globals().items())
-    if callable(value) and getattr(value, "__module__", "") == __name__ and not name.startswith("_")
-}
-
-
-def _report(backend, device):
-    failures = {}
-    for name, fact in FACTS.items():
-        try:
-            fact(backend, device)
-        except Exception:
-            failures[name] = traceback.format_exc()
-    return {"ran": list(FACTS), "failures": failures}
+FACTS = facts_of(dict(globals()))
 
 
 if __name__ == "__main__":
-    print(json.dumps(_report(*sys.argv[1:3])))
+    print_report(FACTS, *sys.argv[1:3])

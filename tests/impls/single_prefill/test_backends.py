@@ -6,8 +6,8 @@ import pytest
 
 from impls.cuda_build import host
 from impls.single_prefill import BACKENDS
+from tests.impls.running import run_python
 from tests.impls.single_prefill.facts import FACTS
-from tests.impls.top_k_mask_logits.test_backends import run_python
 
 FACTS_MODULE = "tests.impls.single_prefill.facts"
 

@@ -11,7 +11,7 @@ from triton.backends.compiler import GPUTarget
 
 from impls.cuda_build import SUPPORTED_ARCHS
 from impls.single_prefill import torch, triton
-from tests.impls.top_k_mask_logits.test_backends import run_python
+from tests.impls.running import run_python
 
 PLAIN = {
     "dtype": "float16", "head_dim": 64, "fp16_qk": False, "mask": "none", "window": False, "soft_cap": False, "alibi": False,

@@ -4,13 +4,12 @@ test_backends.py runs them in its own process, on a GPU, and in a process where 
 `TRITON_INTERPRET=1 python -m tests.impls.top_k_mask_logits.facts triton cpu` prints a report as JSON.
 """
 
-import json
 import sys
-import traceback
 
 import torch
 
 from impls.top_k_mask_logits import top_k_mask_logits, top_k_mask_logits_
+from tests.impls.running import facts_of, print_report
 from tests.impls.top_k_mask_logits.brute_force import DTYPES, bits, expected, nasty_rows
 
 
@@ -155,22 +154,8 @@ def an_illegal_call_writes_nothing(backend, device):
             raise AssertionError(f"accepted out with strides {x.stride() if out is None else out.stride()}")
 
 
-FACTS = {
-    name: value
-    for name, value in list(globals().items())
-    if callable(value) and getattr(value, "__module__", "") == __name__ and not name.startswith("_")
-}
-
-
-def _report(backend, device):
-    failures = {}
-    for name, fact in FACTS.items():
-        try:
-            fact(backend, device)
-        except Exception:
-            failures[name] = traceback.format_exc()
-    return {"ran": list(FACTS), "failures": failures}
+FACTS = facts_of(dict(globals()))
 
 
 if __name__ == "__main__":
-    print(json.dumps(_report(*sys.argv[1:3])))
+    print_report(FACTS, *sys.argv[1:3])

@@ -1,27 +1,14 @@
 """Every fact of facts.py, on every backend that can run here."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from impls.top_k_mask_logits import BACKENDS
+from tests.impls.running import run_python
 from tests.impls.top_k_mask_logits.facts import FACTS
 
-ROOT = Path(__file__).parents[3]
 FACTS_MODULE = "tests.impls.top_k_mask_logits.facts"
-
-
-def run_python(*arguments, **environment):
-    """Runs Python in a process of its own, with the repository importable; returns its standard output."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    env = {**os.environ, "PYTHONPATH": path, **environment}
-    result = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from impls.cuda_build import SUPPORTED_ARCHS
 from impls.top_k_mask_logits import cuda, torch, triton
-from tests.impls.top_k_mask_logits.test_backends import run_python
+from tests.impls.running import run_python
 
 PARAMS = [{"dtype": d, "k": k} for d in ("float32", "float16", "bfloat16") for k in ("int", "int32", "int64")]
 
