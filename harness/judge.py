@@ -31,8 +31,11 @@ from harness.verdict import MAX_LOG, PASS, Element, Evidence, Verdict, skip
 from oracles.judgement import Judgement, Reference
 
 PAIRS_ON_FAILURE = 5
-"""Pairs of runs before a failure gets its name: a fault that shows in one run of five passes for a steady one, or for one
-that depends on the poison, in fewer than one of a thousand."""
+"""Pairs of runs before a failure gets its name: a fault that shows in one run of five passes for a steady one in fewer
+than one of a thousand."""
+PAIRS_ON_POISON = 12
+"""Before it is called one that depends on the poison. Of failures that come and go, at whatever rate, fewer than one in
+eight million keep to one poison for so long; with five pairs it is one in five hundred."""
 
 
 class Judge:
@@ -89,12 +92,16 @@ class Judge:
             return skip(why)
         with self._clock("oracle"):
             reference, checksum = self._reference(implementation)
-        runs, verdict = self._run(implementation, reference, pairs, PAIRS_ON_FAILURE if sure else 2)
+        runs = Runs()
+        verdict = self._run(implementation, reference, runs, pairs, PAIRS_ON_FAILURE if sure else 2)
+        found = self._name(runs, deterministic=not implementation.nondeterministic)
+        if sure and found is not None and found.kind == "depends_on_poison":
+            self._run(implementation, reference, runs, PAIRS_ON_POISON, 0)
+            found = self._name(runs, deterministic=not implementation.nondeterministic)
         with self._clock("compare"):
             if checksum is not None and reference is not None and reference.checksum() != checksum:
                 self._references.clear()
                 return Verdict("wrote_outside", "the oracle's own memory was overwritten")
-            found = self._name(runs, deterministic=not implementation.nondeterministic)
         if found is None and reference is not None and not implementation.nondeterministic:
             found = self._order(implementation, reference, runs.first[0])
             if found is None and not reference.unique:
@@ -123,11 +130,11 @@ class Judge:
         return f"takes no argument {missing[0]!r}" if missing else None
 
     def _run(
-        self, implementation: Implementation, reference: Reference | None, pairs: int, if_failing: int
-    ) -> tuple[Runs, Verdict]:
-        """Run pairs until it is clear what they show; also the verdict that stands if that is nothing."""
+        self, implementation: Implementation, reference: Reference | None, runs: Runs, pairs: int, if_failing: int
+    ) -> Verdict:
+        """Add pairs of runs until it is clear what they show; the verdict that stands if that is nothing."""
         bench = Bench(self.case, self.operator, self.memory, self.reason, reference)
-        runs, verdict = Runs(), PASS
+        verdict = PASS
         while runs.total < 2 * pairs:
             for poison in (0, 1):
                 attempt = self._attempt(bench, implementation, poison)
@@ -142,7 +149,7 @@ class Judge:
                     runs.add(poison, problem, attempt.outputs)
             if runs.failures or not runs.same or (runs.differ and not implementation.nondeterministic):
                 pairs = max(pairs, if_failing)
-        return runs, verdict
+        return verdict
 
     def _attempt(self, bench: Bench, implementation: Implementation, poison: int, *, ordered: bool = False) -> Attempt:
         """One call; `ordered` runs threads in order, whatever the case says."""
@@ -168,7 +175,7 @@ class Judge:
         if not runs.steady:
             if not failures:
                 message = "equal calls give results with different bits"
-                return Verdict("nondeterministic", message, Evidence(failed=0, runs=runs.total))
+                return Verdict("nondeterministic", message, Evidence(failed=runs.others, runs=runs.total))
             worst = failures[0]
             message = f"{len(failures)} of {runs.total} equal calls failed ({worst.kind}: {worst.message})"
             evidence = Evidence(worst=worst.evidence.worst, failed=len(failures), runs=runs.total)

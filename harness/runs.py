@@ -17,19 +17,22 @@ Outputs = dict[str, Tensor]
 class Runs:
     """What the runs of one case gave, by poison number.
 
-    problems: a verdict or None for each run, in order. first: the outputs of the first run. same: whether all later ones
-    had the same bits.
+    problems: a verdict or None for each run, in order. first: the outputs of the first run. others: how many later ones had
+    other bits.
     """
 
     problems: dict[int, list[Verdict | None]] = field(default_factory=lambda: {0: [], 1: []})
     first: dict[int, Outputs] = field(default_factory=dict)
-    same: bool = True
+    others: int = 0
 
     def add(self, poison: int, problem: Verdict | None, outputs: Outputs | None) -> None:
         self.problems[poison].append(problem)
         if outputs is not None:
-            self.same = self.same and (poison not in self.first or equal(self.first[poison], outputs))
-            self.first.setdefault(poison, outputs)
+            self.others += not equal(self.first.setdefault(poison, outputs), outputs)
+
+    @property
+    def same(self) -> bool:
+        return self.others == 0
 
     @property
     def failures(self) -> list[Verdict]:

@@ -62,7 +62,8 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     log: str = ""
     """The compiler's output, a traceback or the last lines of a process, cut to `MAX_LOG`."""
     failed: int = 0
-    """Of `runs` repeats of one call, those that failed; 0 of 0 when it was not repeated."""
+    """Of `runs` repeats of one call, those that failed, or, where none did, those whose bits were not the first one's;
+    0 of 0 when it was not repeated."""
     runs: int = 0
     alive: bool = False
     """Of a device_error: the process that ran the kernel went on."""

@@ -372,6 +372,12 @@ def test_a_failure_that_comes_and_goes_is_nondeterministic():
     assert 0 < verdict.evidence.failed < verdict.evidence.runs
 
 
+def test_what_kept_to_one_poison_by_luck_is_nondeterministic():
+    """Six pairs fail under the second poison alone, the seventh under the first: no memory that nobody wrote is needed."""
+    luck = [right, wrong] * 6 + [wrong, right] * 6
+    assert "nondeterministic" == judge(by_turns(*luck)).kind
+
+
 def test_right_with_other_bits_is_nondeterministic_unless_declared():
     """Two right answers by turns, where more than one is right."""
     case = mask_case(fill=Fill("cycle", 0, (1.0,)))
