@@ -7,6 +7,7 @@ neighbours and against stated limits, before anything of that size is allocated.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -56,7 +57,8 @@ Check: TypeAlias = Literal["race", "memory", "undefined"]
 """What can be checked of a CUDA kernel that runs on the CPU (`execution` of an implementation's module)."""
 
 Number: TypeAlias = int | float | str
-"""A value in a fill: a number, or one of "nan", "inf", "-inf" (JSON has no words of its own for them)."""
+"""A value in a fill: a number; one of "nan", "inf", "-inf" (JSON has no words of its own for them); or a bit pattern,
+"0x7fc00001": hexadecimal digits, no wider than the dtype. "nan" is the positive quiet one without a payload."""
 
 
 class CaseError(ValueError):
@@ -213,14 +215,30 @@ def _validate_fill(name: str, fill: Fill, view: View) -> None:
         if planted.index >= view.numel:
             raise CaseError(f"fill {name!r}: planted index {planted.index} of {view.numel} elements")
     for value in (*fill.values, *(p.value for p in fill.planted)):
-        if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
-            raise CaseError(f"fill {name!r}: {value!r} is no number")
+        if isinstance(value, str) and value not in _WORDS and bit_pattern(value) is None:
+            raise CaseError(f"fill {name!r}: {value[:40]!r} is no number")
         if not fits(value, view.dtype):
             raise CaseError(f"fill {name!r}: a value that {view.dtype} cannot hold")
 
 
+_WORDS = ("nan", "inf", "-inf")
+_PATTERN = re.compile("0x([0-9a-fA-F]{1,16})", re.ASCII)
+
+
+def bit_pattern(value: Number) -> int | None:
+    """The bits that a value spells out, as an unsigned integer; None when it is a number or a word."""
+    match = _PATTERN.fullmatch(value) if isinstance(value, str) else None
+    return int(match[1], 16) if match else None
+
+
 def fits(value: Number, dtype: str) -> bool:
-    """Whether a tensor can hold a value at all: integers wrap and floats round, but NaN is no integer."""
+    """Whether a tensor can hold a value at all: integers wrap and floats round, but NaN is no integer, and the bits of a
+    pattern are all there or it is none of the dtype (a bool has one)."""
+    bits = bit_pattern(value)
+    if bits is not None:
+        return bits < (2 if dtype == "bool" else 1 << 8 * ITEMSIZE[dtype])
+    if isinstance(value, str) and value not in _WORDS:
+        return False
     try:
         float(value) if dtype in FLOATS else int(value)
     except (OverflowError, ValueError):

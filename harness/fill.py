@@ -17,7 +17,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from harness.case import FILL_KINDS, CaseError, Fill, Number, fits
+from harness.case import FILL_KINDS, CaseError, Fill, Number, bit_pattern, fits
 
 CHUNK = 1 << 24
 """Elements made at a time: bounds the scratch memory of a large fill."""
@@ -83,13 +83,50 @@ def encode(values: tuple[Number, ...], dtype: torch.dtype) -> Tensor:
     for value in values:
         if not fits(value, str(dtype).removeprefix("torch.")):
             raise CaseError(f"a value that {dtype} cannot hold")
-    if dtype == torch.bool:
-        return torch.tensor([bool(v) for v in values], dtype=torch.uint8)
     size = dtype.itemsize * 8
-    made = [_float_bits(float(v), dtype) if dtype.is_floating_point else int(v) for v in values]
-    wrapped = [v & ((1 << size) - 1) for v in made]
+    wrapped = [_bits(v, dtype) & ((1 << size) - 1) for v in values]
     signed = [v - (1 << size) if v >> (size - 1) else v for v in wrapped] if size > 8 else wrapped
     return torch.tensor(signed, dtype=INT[dtype.itemsize])
+
+
+def _bits(value: Number, dtype: torch.dtype) -> int:
+    """The bits of a value of a dtype that can hold it; of an integer, also those that wrap."""
+    pattern = bit_pattern(value)
+    if pattern is not None:
+        return pattern
+    if dtype == torch.bool:
+        return int(bool(value))
+    return _float_bits(float(value), dtype) if dtype.is_floating_point else int(value)
+
+
+def literals(x: Tensor) -> tuple[Number, ...]:
+    """The elements of a tensor, in row-major order, as numbers that `encode` turns back into the same bits, and JSON keeps.
+
+    Plain numbers where they say all (-0.0 among them), "nan", "inf" and "-inf", and a bit pattern for any other NaN. Raises
+    CaseError for a bool that is neither 0 nor 1, which has no meaning in torch.
+    """
+    x = x.detach().cpu().reshape(-1)
+    bits = x.view(INT[x.dtype.itemsize]).tolist()
+    if x.dtype == torch.bool and any(b > 1 for b in bits):
+        raise CaseError("a bool that is neither 0 nor 1")
+    if not x.dtype.is_floating_point:
+        return tuple(int(v) for v in x.tolist())
+    mask = (1 << 8 * x.dtype.itemsize) - 1
+    return tuple(_literal(v, b & mask, x.dtype) for v, b in zip(x.double().tolist(), bits))
+
+
+def _literal(value: float, bits: int, dtype: torch.dtype) -> Number:
+    if math.isfinite(value):
+        return value
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return "nan" if bits == _float_bits(math.nan, dtype) else f"0x{bits:0{2 * dtype.itemsize}x}"
+
+
+def _size(fill: Fill, dtype: torch.dtype) -> float:
+    """The scale of `uniform` and `dominant`: 1 by default."""
+    value = (fill.values or (1.0,))[0]
+    return float(encode((value,), dtype).view(dtype)) if bit_pattern(value) is not None else float(value)
 
 
 def _float_bits(value: float, dtype: torch.dtype) -> int:
@@ -140,7 +177,7 @@ def _uniform(
     if not dtype.is_floating_point:
         return _raw(fill, dtype, start, count, (), device)
     digits = min(FLOAT_LAYOUT[dtype][1], 29)
-    scale = float((fill.values or (1.0,))[0])
+    scale = _size(fill, dtype)
     exponent = math.frexp(scale)[1] - 1 - digits if math.isfinite(scale) else 0
     n = below(words(fill.seed, start, count, device), 2 << digits) - (1 << digits)
     return (n.to(torch.float64) * 2.0**exponent).to(dtype).view(INT[dtype.itemsize])
@@ -156,7 +193,7 @@ def _dominant(
     columns = max(shape[-1] if shape else 1, 1)
     row = mix(fill.seed) % max(math.prod(shape[:-1]), 1)
     index = torch.arange(start, start + count, device=device)
-    scale = 16.0 * float((fill.values or (1.0,))[0])
+    scale = 16.0 * _size(fill, dtype)
     large = _uniform(replace(fill, values=(scale,)), dtype, start, count, shape, device)
     return torch.where(index // columns == row, large, small)
 

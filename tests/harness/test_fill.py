@@ -6,14 +6,15 @@ import hashlib
 import itertools
 import math
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import fill
-from harness.case import FILL_KINDS, CaseError, Fill, Planted
-from harness.fill import KINDS, below, encode, make_bits, mix, words
+from harness.case import FILL_KINDS, Case, CaseError, Fill, Planted, View, validate
+from harness.fill import KINDS, below, encode, literals, make_bits, mix, words
 from tests.harness.making import drawn
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -474,3 +475,77 @@ def test_an_integer_beyond_every_float_is_a_clear_error(dtype):
         with pytest.raises(CaseError, match="cannot hold"):
             make_bits(Fill("cycle", 0, (value,)), dtype, (2,), "cpu")
     assert [0] == make_bits(Fill("cycle", 0, (10**5000,)), torch.int64, (1,), "cpu").tolist()
+
+
+DTYPES = (*FLOATS, torch.float64, torch.int8, torch.uint8, torch.int16, *INTEGERS)
+
+
+def reread(values):
+    """As they come out of an entry."""
+    return msgspec.json.decode(msgspec.json.encode(Fill("cycle", 0, values)), type=Fill).values
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["specials", "raw"])
+def test_literals_are_every_bit(dtype, kind):
+    """Any bits, NaN with any payload and sign, subnormals and both zeros among them: to numbers, through JSON, and back."""
+    bits = make_bits(Fill(kind, 6), dtype, (500,), "cpu")
+    spelled = literals(bits.view(dtype).view(20, 25))
+    validate(Case("x", {}, (8 * 500,), {"t": View(0, str(dtype)[6:], (500,), (1,))}, {"t": Fill("cycle", 0, spelled)}))
+    assert bits.tolist() == encode(reread(spelled), dtype).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_literals_of_all_halves(dtype):
+    """Each of the 2^16 patterns."""
+    bits = torch.arange(-(1 << 15), 1 << 15).to(torch.int16)
+    assert bits.tolist() == encode(reread(literals(bits.view(dtype))), dtype).tolist()
+
+
+def test_literals_are_plain_where_plain_numbers_say_all():
+    """A bit pattern for a NaN with a payload or a sign alone; a strided tensor in row-major order; bools are 0 and 1."""
+    nans = torch.tensor([0x7FC00000, -0x400000, 0x7FC00001], dtype=torch.int32).view(torch.float32)
+    assert ("nan", "0xffc00000", "0x7fc00001") == literals(nans)
+    assert ["1.5", "0.0", "-0.0", "'-inf'"] == list(map(repr, literals(torch.tensor([1.5, 0.0, -0.0, -math.inf]))))
+    assert (1, 3, 2, 4) == literals(torch.tensor([[1, 2], [3, 4]]).t())
+    assert "(1, 0)" == repr(literals(torch.tensor([True, False])))
+    assert () == literals(torch.empty(0, 3))
+
+
+def test_a_bool_of_another_byte_has_no_literal():
+    """What it means differs from one operation of torch to the next."""
+    with pytest.raises(CaseError, match="neither 0 nor 1"):
+        literals(torch.tensor([0, 2], dtype=torch.uint8).view(torch.bool))
+
+
+def test_a_bit_pattern_is_the_bits():
+    """Of any dtype, short ones filled up with zeros in front; in planted values too; and as a scale."""
+    assert [0x7FC00001, 1, -1] == encode(("0x7fc00001", "0x1", "0xFFFFFFFF"), torch.float32).tolist()
+    assert [-1, 5] == encode(("0xffffffffffffffff", "0x5"), torch.int64).tolist()
+    assert [1, 0] == encode(("0x1", "0x00"), torch.bool).tolist()
+    planted = make_bits(Fill("cycle", 0, (), (Planted(1, "0x7e01"),)), torch.float16, (2,), "cpu")
+    assert [0x3C00, 0x7E01] == planted.tolist()
+    for kind in ("uniform", "dominant", "near"):
+        expected = make_bits(Fill(kind, 3, (4.0,)), torch.float16, (50,), "cpu")
+        assert expected.tolist() == make_bits(Fill(kind, 3, ("0x4400",)), torch.float16, (50,), "cpu").tolist()
+
+
+NO_PATTERNS = [
+    ("0x10000", "float16", "cannot hold"),
+    ("0x2", "bool", "cannot hold"),
+    ("0x1ffffffff", "float32", "cannot hold"),
+    *(
+        (text, "float32", "no number")
+        for text in ("0x", "0xg", "7fc00001", "-0x1", "0x1\n", "0x٣", "0x" + "0" * 17, "1")
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "dtype", "message"), NO_PATTERNS)
+def test_what_is_no_bit_pattern_of_a_dtype_is_a_clear_error(text, dtype, message):
+    """Wider than it, or no hexadecimal number: as a value and as a planted one."""
+    for what in (Fill("cycle", 0, (text,)), Fill("cycle", 0, (), (Planted(0, text),))):
+        with pytest.raises(CaseError, match=message):
+            validate(Case("x", {}, (8,), {"t": View(0, dtype, (1,), (1,))}, {"t": what}))
+    with pytest.raises(CaseError, match="cannot hold"):
+        encode((text,), getattr(torch, dtype))
