@@ -99,6 +99,11 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return self.offset + self.span * self.itemsize
 
     @property
+    def extent(self) -> tuple[int, ...]:
+        """The shape that a fill covers: the view's own, or the memory under it where its elements overlap."""
+        return (self.span,) if self.overlaps_itself else self.shape
+
+    @property
     def overlaps_itself(self) -> bool:
         """Whether two indices may share an element (exact for nested strides, the only ones drawn here)."""
         needed = 1

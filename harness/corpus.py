@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.case import FORMAT, Case, CaseError, Subject, total_bytes, validate
+from harness.rate import Rate
 from harness.signature import Signature
 from harness.verdict import Verdict
 
@@ -45,6 +46,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """False while it is the case as found: the campaign that found it did not live to shrink it."""
     context: tuple[Case, ...] = ()
     """Calls that have to run before it in the same process, for it to show."""
+    rate: Rate | None = None
+    """How often it shows, of a failure that comes and goes."""
     environment: dict[str, str] = {}
     """Where it was first seen: GPU, driver, CUDA, torch, triton, Python."""
     note: str = ""

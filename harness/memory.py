@@ -64,7 +64,7 @@ class Memory:
         self._images: dict[int, list[Tensor]] = {}
         self._staged: dict[int, list[Tensor]] = {}
         self._bits = {
-            name: make_bits(fill, dtype_of(view), self._extent(view), self.home)
+            name: make_bits(fill, dtype_of(view), view.extent, self.home)
             for name, view in case.tensors.items()
             if (fill := case.fills.get(name)) is not None
         }
@@ -76,11 +76,6 @@ class Memory:
         # Allocators align to 64 (CPU) or 512 bytes; an offset in a case is relative to 256.
         skew = -arena.data_ptr() % ALIGNMENT
         return arena[skew : skew + size]
-
-    @staticmethod
-    def _extent(view: View) -> tuple[int, ...]:
-        """The shape that a fill covers: the view's own, or the memory under it where its elements overlap."""
-        return (view.span,) if view.overlaps_itself else view.shape
 
     def views(self) -> dict[str, Tensor]:
         """The tensors as new objects: what a kernel does to one of them (`set_`, `unsqueeze_`) does not last."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from harness import corpus, signature
 from harness.case import FORMAT, Case, Subject
 from harness.corpus import Entry
 from harness.events import Emit
 from harness.ledger import Ledger
+from harness.rate import Rate
+from harness.reduce import told
 from harness.signature import Signature
 from harness.verdict import Verdict
 
@@ -23,7 +26,14 @@ class Recorder:
         self.ledger, self.emit, self.environment, self.names, self.device = ledger, emit, environment, names, device
 
     def entry(
-        self, subject: Subject, spec: str, verdict: Verdict, *, reduced: bool, context: tuple[Case, ...] = ()
+        self,
+        subject: Subject,
+        spec: str,
+        verdict: Verdict,
+        *,
+        reduced: bool,
+        context: tuple[Case, ...] = (),
+        rate: Rate | None = None,
     ) -> Entry:
         return Entry(
             FORMAT,
@@ -34,6 +44,7 @@ class Recorder:
             self.device,
             reduced=reduced,
             context=context,
+            rate=rate,
             environment=self.environment,
         )
 
@@ -54,8 +65,10 @@ class Recorder:
         )
         return entry.signature
 
-    def settled(self, entry: Entry, was: Signature | None, calls: int, since: float) -> None:
-        """Keep the minimal case in the place of the one that was found."""
+    def settled(
+        self, entry: Entry, was: Signature | None, calls: int, since: float, removed: Sequence[str] = ()
+    ) -> None:
+        """Keep the minimal case in the place of the one that was found. removed: the steps that led to it."""
         self._replace(was, entry.signature)
         fresh = self.ledger.add(entry)
         self.emit(
@@ -67,6 +80,8 @@ class Recorder:
                 "message": entry.verdict.message,
                 "file": str(corpus.path_of(self.ledger.folder, entry.signature)),
                 "calls": calls,
+                "removed": told(removed),
+                "rate": str(entry.rate or ""),
                 "seconds": round(time.monotonic() - since, 2),
                 "as": entry.verdict.kind,
             }

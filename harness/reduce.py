@@ -1,24 +1,19 @@
-"""After Hypothesis: fewer features, smaller sizes, plainer fills, as long as the failure stays what it is.
+"""After Hypothesis: fewer features, smaller sizes, plainer values, as long as the failure stays what it is.
 
-Works on any case, drawn or written by hand, since it knows only views, dimension names and the operator's own `simpler`.
-A step is a whole candidate case; the first that still fails becomes the case, and steps are tried again from the top
-until none succeeds: the result is a local minimum. No step is ever undone, each one lowers some measure.
+Works on any case, drawn, imported or written by hand. The first step that still fails becomes the case, and steps are tried
+again from the top until none succeeds: the result is a local minimum. No case is tried twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from msgspec.structs import replace
-
-from harness import operators
-from harness.case import Build, Case, Fill, Params, Planted, View, contiguous, tidy
-from harness.fill import KINDS
-from harness.resize import resized, sizes
-from harness.strategies import Layout
+from harness.case import Build, Case, CaseError, tidy, validate
+from harness.steps import Step, all_steps
+from harness.values import value_steps
 
 Smallest = TypeVar("Smallest", Case, Build)
 
@@ -34,7 +29,8 @@ class Reduction(Generic[Smallest]):
     complete: bool
 
 
-Step = tuple[str, Case]
+PASSES: tuple[Callable[[Case], Iterator[Step]], ...] = (all_steps, value_steps)
+"""Each to its end, in turns, until none finds anything: values are many, and worth a look only where nothing else can go."""
 
 
 def reduce(
@@ -42,25 +38,39 @@ def reduce(
     fails: Callable[[Case], bool],
     *,
     budget: int = 400,
-    steps: Callable[[Case], Iterator[Step]] | None = None,
+    passes: Sequence[Callable[[Case], Iterator[Step]]] = PASSES,
 ) -> Reduction[Case]:
     """Shrink `case`, for which `fails` holds, to a local minimum; at most `budget` calls of `fails`."""
-    return _descend(case, fails, budget, lambda now: ((what, tidy(step)) for what, step in (steps or all_steps)(now)))
+    return descend(case, fails, budget, [_valid(steps) for steps in passes])
 
 
-def _descend(
+def _valid(steps: Callable[[Case], Iterator[Step]]) -> Callable[[Case], Iterator[Step]]:
+    """Those steps that lead to a case: the bits of a float32 are no value of a float16, to whose dtype one may lead."""
+
+    def kept(case: Case) -> Iterator[Step]:
+        for what, step in steps(case):
+            candidate = tidy(step)
+            try:
+                validate(candidate)
+            except CaseError:
+                continue
+            yield what, candidate
+
+    return kept
+
+
+def descend(
     subject: Smallest,
     fails: Callable[[Smallest], bool],
     budget: int,
-    steps: Callable[[Smallest], Iterator[tuple[str, Smallest]]],
+    passes: Sequence[Callable[[Smallest], Iterator[tuple[str, Smallest]]]],
 ) -> Reduction[Smallest]:
+    """Take steps for which `fails` holds until none is left, or `budget` is spent."""
     removed: list[str] = []
     seen = {subject.key()}
-    calls = 0
-    progress = True
-    while progress:
-        progress = False
-        for what, candidate in steps(subject):
+    calls = turn = without = 0
+    while without < len(passes):
+        for what, candidate in passes[turn](subject):
             key = candidate.key()
             if key in seen:
                 continue
@@ -70,182 +80,23 @@ def _descend(
             calls += 1
             if fails(candidate):
                 removed.append(what)
-                subject, progress = candidate, True
+                subject, without = candidate, 0
                 break
+        else:
+            turn, without = (turn + 1) % len(passes), without + 1
     return Reduction(subject, tuple(removed), calls, complete=True)
 
 
-def all_steps(case: Case) -> Iterator[Step]:
-    """Every single step from a case, the ones that take away most first."""
-    yield from size_steps(case, least=COARSE)  # first, since every later judgement costs what the case is large
-    yield from feature_steps(case)
-    yield from size_steps(case)
-    yield from fill_steps(case)
-
-
-PLAIN_SCHEDULES = 4
-"""In order, and so many seeds less one: an order that matters is most often found again among the first few."""
-
-COARSE = 4
-"""No dimension gets smaller before features are off: with one key or one row, a bug may show in one place alone, and seem to
-need the feature that makes the place visible."""
-
-
-def feature_steps(case: Case) -> Iterator[Step]:
-    """Turn one feature off: the operator's own, a shared storage, a layout."""
-    for simple in operators.get(case.operator).simpler(case):
-        yield "a feature of the call", simple
-    for simpler in range(case.tuning):
-        yield "tuning", replace(case, tuning=simpler)
-    for simpler in range(min(case.schedule, PLAIN_SCHEDULES)):
-        yield "schedule", replace(case, schedule=simpler)
-    for name, view in case.tensors.items():
-        others = [v for n, v in case.tensors.items() if n != name and v.storage == view.storage]
-        if others:
-            own = View(len(case.storages), view.dtype, view.shape, contiguous(view.shape))
-            yield f"{name} shares memory", _with(case, name, own)
-        for layout in PLAINER:
-            if layout == _layout_of(view):
-                break
-            yield f"layout of {name}", _with(case, name, layout.view(view.storage, view.dtype, view.shape))
-        if view.offset:
-            yield f"offset of {name}", _with(case, name, replace(view, offset=0))
-
-
-PLAINER = (
-    Layout(),
-    Layout(pad=1),
-    Layout(inner=1),
-    Layout(step=2),
-    Layout(turned=True),
-    Layout(offset=1),
-    Layout(expanded=True),
-    Layout(pad=-1),
-)
-"""Layouts from the plainest: a fault that shows for several of them ends at the first, whichever it was found with."""
-
-
-def _layout_of(view: View) -> Layout | None:
-    """The entry of PLAINER that gives this view, if one does."""
-    return next((p for p in PLAINER if p.view(view.storage, view.dtype, view.shape) == view), None)
-
-
-def size_steps(case: Case, *, least: int = 1) -> Iterator[Step]:
-    """Make one dimension smaller in every tensor that has it: to `least` or 2, by half, by a quarter, by one."""
-    dimensions = operators.get(case.operator).dimensions(case)
-    for name, size in sizes(case, dimensions).items():
-        for smaller in dict.fromkeys((least, 2, size // 2, size - size // 4, size - 1)):
-            if least <= smaller < size:
-                yield f"{name} {size} -> {smaller}", resized(case, dimensions, {name: smaller})
-
-
-def empty_steps(case: Case) -> Iterator[Step]:
-    """Make one dimension zero. No reduction does: a call without elements is a case of its own, not a smaller one."""
-    dimensions = operators.get(case.operator).dimensions(case)
-    for name in sizes(case, dimensions):
-        yield f"no {name}", resized(case, dimensions, {name: 0})
-
-
-def grown(case: Case) -> Case:
-    """The same call with no dimension smaller than `COARSE`, but for empty ones."""
-    dimensions = operators.get(case.operator).dimensions(case)
-    small = {name: COARSE for name, size in sizes(case, dimensions).items() if 0 < size < COARSE}
-    return resized(case, dimensions, small)
-
-
-def ordinary(case: Case) -> Case:
-    """The same call on ordinary numbers: random ones for every float, no NaN, infinity or repeated value among them."""
-    floats = [name for name in case.fills if "float" in case.tensors[name].dtype]
-    return replace(case, fills={**case.fills, **{name: Fill("uniform", i) for i, name in enumerate(floats)}})
-
-
-def fill_steps(case: Case) -> Iterator[Step]:
-    """Make one fill plainer: no planted values, one of PLAIN_FILLS, fewer values, a small seed."""
-    for name, fill in case.fills.items():
-        for i in range(len(fill.planted)):
-            rest = fill.planted[:i] + fill.planted[i + 1 :]
-            yield f"value planted in {name}", _filled(case, name, replace(fill, planted=rest))
-            for index in dict.fromkeys((0, fill.planted[i].index // 2)):
-                if index < fill.planted[i].index:
-                    moved = (Planted(index, fill.planted[i].value), *rest)
-                    yield f"place of a value planted in {name}", _filled(case, name, replace(fill, planted=moved))
-        if "float" in case.tensors[name].dtype:
-            for plain in PLAIN_FILLS:
-                if fill_weight(plain) < fill_weight(replace(fill, planted=())):
-                    yield f"fill of {name}", _filled(case, name, replace(plain, planted=fill.planted))
-        for i in range(len(fill.values) if len(fill.values) > 1 else 0):
-            fewer = fill.values[:i] + fill.values[i + 1 :]
-            yield f"a value of {name}", _filled(case, name, replace(fill, values=fewer))
-        for seed in (0, 1, 2, 3, fill.seed // 2):
-            if seed < fill.seed:
-                yield f"seed of {name}", _filled(case, name, replace(fill, seed=seed))
-
-
-PLAIN_FILLS = (
-    Fill("cycle", 0, (1.0,)),
-    Fill("cycle", 0, ("nan",)),
-    Fill("cycle", 0, ("-inf",)),
-    Fill("cycle", 0, (1.0, 2.0)),
-    Fill("cycle", 0, (2.0, 1.0)),
-    Fill("sorted"),
-    Fill("sorted", 1),
-    Fill("choice", 0, (1.0, 2.0)),
-    Fill("spread"),
-)
-
-
-def fill_weight(fill: Fill) -> tuple[int, ...]:
-    """What a fill step has to lower: how wild the kind is, how many values, how usual they are, the seed."""
-    usual = PLAIN_FILLS.index(fill) if fill in PLAIN_FILLS else len(PLAIN_FILLS)
-    return (list(KINDS).index(fill.kind), len(fill.values), usual, len(fill.planted), fill.seed)
-
-
-def _with(case: Case, name: str, view: View) -> Case:
-    storages = case.storages if view.storage < len(case.storages) else (*case.storages, 0)
-    return replace(case, storages=storages, tensors={**case.tensors, name: view})
-
-
-def _filled(case: Case, name: str, fill: Fill) -> Case:
-    return replace(case, fills={**case.fills, name: fill})
-
-
-def reduce_build(
-    build: Build, matrix: Collection[Build], fails: Callable[[Build], bool], *, budget: int = 200
-) -> Reduction[Build]:
-    """The plainest build of `matrix` that steps lead to from `build`, for which `fails` holds: a local minimum."""
-    return _descend(build, fails, budget, lambda now: build_steps(now, matrix))
-
-
-def build_steps(build: Build, matrix: Collection[Build], together: int = 2) -> Iterator[tuple[str, Build]]:
-    """Make one parameter plainer, or the architecture an earlier one; then up to `together` of these at once.
-
-    What is plain and early is what the matrix has first.
-    """
-    there = {other.key() for other in matrix}
-    choices = [_choices(other) for other in matrix]
-    chosen = _choices(build)
-    plainer: dict[str, list[Any]] = {}
-    for name, value in chosen.items():
-        values = list(dict.fromkeys(other.get(name, _ABSENT) for other in choices))
-        plainer[name] = values[: values.index(value)] if value in values else values
-    for count in range(1, together + 1):
-        for names in combinations(chosen, count):
-            for plain in product(*(plainer[name] for name in names)):
-                candidate = _chosen(build, {**chosen, **dict(zip(names, plain))})
-                if candidate.key() in there:
-                    yield " and ".join(names), candidate
-
-
-_ARCH = "arch"
-_ABSENT = object()
-"""The value of a parameter that is not there."""
-
-
-def _choices(build: Build) -> Params:
-    """What makes a build, the architecture last."""
-    return {**build.params, _ARCH: build.arch}
-
-
-def _chosen(like: Build, choices: Params) -> Build:
-    params = {name: value for name, value in choices.items() if name != _ARCH and value is not _ABSENT}
-    return replace(like, params=params, arch=choices[_ARCH])
+def told(removed: Sequence[str]) -> str:
+    """What was taken away, for a reader: each thing once, sizes from the first to the last."""
+    sizes: dict[str, tuple[str, str]] = {}
+    others: Counter[str] = Counter()
+    for what in removed:
+        name, arrow, after = what.partition(" -> ")
+        if arrow:
+            dimension, _, before = name.rpartition(" ")
+            sizes[dimension] = sizes.get(dimension, (before, ""))[0], after
+        else:
+            others[what] += 1
+    shrunk = [f"{name} {before} -> {after}" for name, (before, after) in sizes.items()]
+    return "; ".join([*shrunk, *(what if n == 1 else f"{what} ({n} times)" for what, n in others.items())])

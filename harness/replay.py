@@ -18,7 +18,14 @@ Outcome = Literal["as expected", "now passes", "fails", "cannot run", "unreadabl
 this machine. unreadable: a file that is no entry, or whose case describes no call; nowhere."""
 
 REPEATS = 10
-"""Pairs of runs given to an entry that does not fail every time."""
+MOST_REPEATS = 500
+"""Pairs of runs given to an entry that does not fail every time: as many as its rate asks for, these at most."""
+
+
+def pairs_to_show(entry: Entry) -> int:
+    """Runs under each poison that show a failure that comes and goes, with 99 % confidence where its rate is known."""
+    known = entry.rate.repeats if entry.rate is not None else 0
+    return min(max(REPEATS, -(-known // 2)), MOST_REPEATS)
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Replayer:
             engine.fresh()
             for case in entry.context:
                 engine.judge(case, [spec])
-            pairs = repeat or (REPEATS if entry.verdict.kind == "nondeterministic" else 1)
+            pairs = repeat or (pairs_to_show(entry) if entry.verdict.kind == "nondeterministic" else 1)
             return engine.judge(entry.subject, [spec], pairs=pairs)[0]
         except (UnusableImplementation, HarnessError) as error:
             return skip(telling_line(error))

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from msgspec.structs import replace
 
 from harness import corpus, features, signature
 from harness.case import Case, tidy
 from harness.corpus import Entry
 from harness.ledger import Ledger
+from harness.minimise import SOMETIMES, Confirmed, Minimiser, pairs_for
 from harness.record import Recorder
-from harness.reduce import empty_steps, feature_steps, fill_steps, grown, ordinary, reduce, size_steps
+from harness.reduce import Reduction, reduce
 from harness.sandbox import Engine
 from harness.signature import Bucket, Signature, bucket, same
+from harness.steps import empty_steps, feature_steps, fill_steps, grown, ordinary, size_steps
 from harness.verdict import COSTLY, Verdict
 
-NONDETERMINISTIC_PAIRS = 8
-"""A fault that shows in one of five runs escapes 16 of them once in 35 times."""
 RECOGNISE_CALLS = 24
 COSTLY_RECOGNISE_CALLS = 6
 NEIGHBOURS = 60
-REDUCE_CALLS = 400
-COSTLY_CALLS = 60
-
 
 FROM_MEMORY = frozenset({"unwritten_output", "depends_on_poison", "wrote_outside", "changed_input"})
 """Kinds of faults that touch memory they should not, or do not touch what they should."""
-
-
-def pairs_for(verdict: Verdict) -> int:
-    """Runs under each poison that show such a failure again, if it is there."""
-    return NONDETERMINISTIC_PAIRS if verdict.kind == "nondeterministic" else 1
 
 
 @dataclass
@@ -102,23 +90,11 @@ class Settler:
             return True
 
         budget = COSTLY_RECOGNISE_CALLS if verdict.costly else RECOGNISE_CALLS
-        with self._patience(verdict.kind):
-            reduce(case, fails, budget=budget, steps=feature_steps)
+        with Minimiser(self.engine, spec, verdict).patience():
+            reduce(case, fails, budget=budget, passes=(feature_steps,))
         if owner is not None:
             self.ledger.owner[where] = owner
         return owner
-
-    @contextlib.contextmanager
-    def _patience(self, kind: str) -> Iterator[None]:
-        """While looking for the same hang again, wait for a part of the limits only."""
-        limits = self.engine.limits
-        if kind == "hang":
-            short = {"run": max(1.0, limits.run / 10), "first_call": limits.first_call / 4}
-            self.engine.limits = dataclasses.replace(limits, **short)
-        try:
-            yield
-        finally:
-            self.engine.limits = limits
 
     def record_unreduced(self, found: Found) -> None:
         """Keep a failure as it was found, before anything else is tried with it."""
@@ -129,10 +105,19 @@ class Settler:
         if (owner := self.ledger.owner.get(found.bucket)) is not None:  # settled while this one waited
             self.recorder.known(found.unreduced, owner, found.verdict)
             return
-        case, verdict, calls = self._reduced(found)
-        case, verdict, context = self._confirmed(found, case, verdict)
+        small, confirmed = self._minimal(found, found.case, found.verdict)
+        if confirmed.verdict.kind != found.verdict.kind and not confirmed.context:
+            # A fresh process has another name for it, and so has every smaller case.
+            small, confirmed = self._minimal(found, confirmed.case, confirmed.verdict)
+        if not confirmed.shown:
+            note = "seen, but neither a fresh process nor one that repeats the calls before it shows it"
+            text = f"{found.bucket.kind} of {found.bucket.implementation}: {note}"
+            self.recorder.emit({"event": "warning", "text": text})
+        case, verdict = confirmed.case, confirmed.verdict
         name = self.names[found.spec]
-        final = self.recorder.entry(case, found.spec, verdict, reduced=True, context=context)
+        final = self.recorder.entry(
+            case, found.spec, verdict, reduced=True, context=confirmed.context, rate=confirmed.rate
+        )
         where = bucket(case, name, verdict)
         owner = self.ledger.owner.get(where) or self._shows_otherwise(final)
         for b in (found.bucket, where):
@@ -140,41 +125,38 @@ class Settler:
         if owner is not None:
             self.recorder.known(found.unreduced, owner, found.verdict)
             return
-        self.recorder.settled(final, found.unreduced, found.calls + calls, found.since)
+        self.recorder.settled(final, found.unreduced, found.calls, found.since, small.removed)
         self._take_over(final)
 
-    def _reduced(self, found: Found) -> tuple[Case, Verdict, int]:
-        """The smallest case of a failure, its verdict, and the judgements used."""
+    def _minimal(self, found: Found, case: Case, verdict: Verdict) -> tuple[Reduction[Case], Confirmed]:
+        """A failure's smallest case, and what a fresh process shows of it."""
         name = self.names[found.spec]
-        best = found.verdict
-        deadline = found.since + self.seconds
+        minimiser = Minimiser(
+            self.engine,
+            found.spec,
+            verdict,
+            ours=lambda candidate, seen: bucket(candidate, name, seen) not in self.ledger.owner,
+            deadline=found.since + self.seconds,
+        )
+        result = minimiser.reduce(case)
+        if not verdict.costly and verdict.kind != SOMETIMES:
+            result = self._grown_anew(minimiser, result)
+        found.calls += minimiser.calls
+        history = found.history if case == found.case else ()
+        return result, minimiser.confirm(result.smallest, found.original, history)
 
-        def fails(candidate: Case) -> bool:
-            nonlocal best
-            if time.monotonic() > deadline:
-                return False
-            verdict = self.engine.judge(candidate, [found.spec], pairs=found.pairs, sure=False)[0]
-            if not found.matches(candidate, verdict, name, self.ledger):
-                return False
-            best = verdict
-            return True
-
-        if found.verdict.costly:
-            with self._patience(found.verdict.kind):
-                result = reduce(found.case, fails, budget=COSTLY_CALLS)
-            return result.smallest, best, result.calls
-        result = reduce(found.case, fails, budget=REDUCE_CALLS)
-        calls, verdict = result.calls, best
-        # Hypothesis went to tiny sizes first, where more than one feature may be what makes the bug visible.
-        for _, step in feature_steps(ordinary(grown(result.smallest))):
-            calls += 1
-            if fails(tidy(step)):
-                other = reduce(tidy(step), fails, budget=REDUCE_CALLS)
-                calls += other.calls
+    def _grown_anew(self, minimiser: Minimiser, result: Reduction[Case]) -> Reduction[Case]:
+        """Hypothesis went to tiny sizes first, where more than one feature may be what makes the bug visible: where there is
+        room and the numbers are ordinary, fewer may do."""
+        best = minimiser.best
+        for what, step in feature_steps(ordinary(grown(result.smallest))):
+            if minimiser.fails(tidy(step)):
+                other = minimiser.reduce(tidy(step))
                 if len(features.traits(other.smallest)) < len(features.traits(result.smallest)):
-                    return other.smallest, best, calls
+                    return dataclasses.replace(other, removed=(*result.removed, what, *other.removed))
                 break
-        return result.smallest, verdict, calls
+        minimiser.best = best
+        return result
 
     def _take_over(self, newer: Entry) -> None:
         """Withdraw findings of this campaign that the newer one explains: which of a bug's clothes is met first is luck."""
@@ -186,40 +168,6 @@ class Settler:
             if self._shows_otherwise(older) == newer.signature:
                 self.ledger.withdraw(past, newer.signature)
                 self.recorder.emit({"event": "withdrawn", "signature": str(past), "for": str(newer.signature)})
-
-    def _confirmed(self, found: Found, case: Case, verdict: Verdict) -> tuple[Case, Verdict, tuple[Case, ...]]:
-        """Judge the minimal case in a process that has judged nothing: (case, verdict, calls to make before it).
-
-        Where it passes there, the fault needs a history: then the case as it was found is judged after the calls that ran
-        before it, and of those the ones that matter are kept.
-        """
-        pairs = 2 * found.pairs if found.pairs > 1 else 1
-        again = self._fresh(found.spec, (), case, pairs)
-        if same(again, found.verdict):
-            return case, again, ()
-        for count in (1, 2, len(found.history)):
-            before = found.history[-count:]
-            again = self._fresh(found.spec, before, found.original, pairs)
-            if again.failed:
-                break
-        else:
-            note = "seen, but neither a fresh process nor one that repeats the calls before it shows it"
-            self.recorder.emit(
-                {"event": "warning", "text": f"{found.bucket.kind} of {found.bucket.implementation}: {note}"}
-            )
-            return case, replace(verdict, evidence=replace(verdict.evidence, used_process=True)), ()
-        for i in range(len(before) - 1, -1, -1):
-            fewer = before[:i] + before[i + 1 :]
-            verdict = self._fresh(found.spec, fewer, found.original, pairs)
-            if fewer and verdict.kind == again.kind:
-                before, again = fewer, verdict
-        return found.original, replace(again, evidence=replace(again.evidence, used_process=True)), before
-
-    def _fresh(self, spec: str, before: tuple[Case, ...], case: Case, pairs: int) -> Verdict:
-        self.engine.fresh()
-        for other in before:
-            self.engine.judge(other, [spec])
-        return self.engine.judge(case, [spec], pairs=pairs)[0]
 
     def _shows_otherwise(self, entry: Entry) -> Signature | None:
         """Whether a minimal case is a known bug in other clothes: one step further, it is that bug itself.

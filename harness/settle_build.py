@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from harness import operators
 from harness.case import Build
 from harness.record import Recorder
-from harness.reduce import build_steps, reduce_build
+from harness.reduce_build import build_steps, reduce_build
 from harness.sandbox import Engine, Limits
 from harness.signature import Bucket, Signature, bucket, same
 from harness.verdict import COSTLY, Verdict

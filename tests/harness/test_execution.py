@@ -10,7 +10,7 @@ import torch
 from hypothesis import find
 from msgspec.structs import replace
 
-from harness import features, reduce, strategies
+from harness import features, steps, strategies
 from harness.attempt import execution_failure
 from harness.case import Case
 from harness.execution import Reach, executing
@@ -74,8 +74,8 @@ def test_an_order_is_drawn_now_and_then_and_shrinks_away():
 def test_an_order_is_a_feature():
     """It is turned off, or made an early one, and a failure that needs it says so."""
     case = replace(CASE, schedule=1000)
-    steps = [step.schedule for what, step in reduce.feature_steps(case) if what == "schedule"]
-    assert [0, 1, 2, 3] == steps
+    found = [step.schedule for what, step in steps.feature_steps(case) if what == "schedule"]
+    assert [0, 1, 2, 3] == found
     assert ("scheduled" in features.traits(case), "scheduled" in features.traits(CASE)) == (True, False)
 
 

@@ -9,17 +9,9 @@ from msgspec.structs import replace
 
 from harness.case import Build, Case, Fill, Planted, View, tidy, validate
 from harness.operators import top_k_mask_logits
-from harness.reduce import (
-    all_steps,
-    empty_steps,
-    feature_steps,
-    fill_steps,
-    grown,
-    ordinary,
-    reduce,
-    reduce_build,
-    size_steps,
-)
+from harness.reduce import PASSES, reduce, told
+from harness.reduce_build import reduce_build
+from harness.steps import all_steps, empty_steps, feature_steps, fill_steps, grown, ordinary, size_steps
 from harness.strategies import SCALES
 from tests.harness.making import drawn, mask_case
 
@@ -152,7 +144,8 @@ def test_the_result_is_a_local_minimum_that_fails(case, pair):
     result = reduce(case, fails, budget=3000)
     assert len(asked) == result.calls
     assert result.complete
-    assert [] == [what for what, step in all_steps(result.smallest) if step != result.smallest and fails(tidy(step))]
+    steps = [step for steps in PASSES for step in steps(result.smallest)]
+    assert [] == [what for what, step in steps if step != result.smallest and fails(tidy(step))]
     assert fails(result.smallest)
 
 
@@ -199,6 +192,13 @@ def test_what_was_taken_away_is_told():
     assert ("vocab 8 -> 4", "layout of logits", "vocab 4 -> 1") == result.removed[:3]
 
 
+def test_what_was_taken_away_is_told_in_one_line():
+    """Each dimension from its first size to its last; everything else once, with how often."""
+    removed = ("batch 40 -> 4", "a feature of the call", "vocab 300 -> 150", "batch 4 -> 1", "a feature of the call")
+    assert "batch 40 -> 1; vocab 300 -> 150; a feature of the call (2 times)" == told(removed)
+    assert "" == told(())
+
+
 def test_no_case_is_tried_twice():
     """However many ways lead to it."""
     seen = []
@@ -240,7 +240,7 @@ def test_a_tiny_call_grows_and_gets_ordinary_numbers():
 
 def test_other_steps_can_be_asked_for():
     """Features alone: sizes stay."""
-    result = reduce(START, lambda c: True, steps=feature_steps)
+    result = reduce(START, lambda c: True, passes=(feature_steps,))
     assert (40, 300) == logits(result.smallest).shape
     assert "new" == result.smallest.params["form"]
     assert "specials" == result.smallest.fills["logits"].kind

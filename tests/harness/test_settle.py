@@ -8,10 +8,11 @@ import pytest
 
 from harness.case import Fill
 from harness.ledger import Ledger
+from harness.minimise import pairs_for
 from harness.record import Recorder
 from harness.replay import Replayer, outcome
 from harness.sandbox import Engine, Limits
-from harness.settle import Found, Settler, pairs_for
+from harness.settle import Found, Settler
 from harness.signature import bucket
 from harness.verdict import Evidence, Verdict
 from tests.harness.endtoend import entries, judged, user_folder

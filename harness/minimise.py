@@ -1,0 +1,201 @@
+"""The case of one failure made small on an engine, and shown again in a process that has judged nothing.
+
+What is kept is the failure, not just any: its kind and, where it speaks, its words; of one that comes and goes also its rate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from harness.case import Case
+from harness.rate import Rate, keeps, measured
+from harness.reduce import PASSES, Reduction, reduce
+from harness.sandbox import Engine
+from harness.signature import same
+from harness.steps import Step
+from harness.verdict import COSTLY, Verdict
+
+SOMETIMES = "nondeterministic"
+SOMETIMES_PAIRS = 8
+"""A fault that shows in one of five runs escapes 16 of them once in 35 times."""
+CONFIRM_PAIRS = 10
+"""In a fresh process, before a failure is called steady or said to need a history."""
+RATE_PAIRS = 50
+RATE_SECONDS = 20.0
+"""For the rate that goes into the entry: 100 runs, or as many as fit into that time, 20 at least."""
+REFERENCE_PAIRS = 32
+CALLS = 1200
+COSTLY_CALLS = 60
+
+
+def pairs_for(verdict: Verdict) -> int:
+    """Runs under each poison that show such a failure again, if it is there."""
+    return SOMETIMES_PAIRS if verdict.kind == SOMETIMES else 1
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What a fresh process shows: the case, its verdict, the calls to make before it, and the rate of what comes and goes."""
+
+    case: Case
+    verdict: Verdict
+    context: tuple[Case, ...] = ()
+    rate: Rate | None = None
+    shown: bool = True
+    """False: no fresh process showed it; the verdict is that of a used one."""
+
+
+class Minimiser:
+    """Makes failures of one implementation small. `best` is the verdict on the smallest case so far."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        spec: str,
+        verdict: Verdict,
+        *,
+        ours: Callable[[Case, Verdict], bool] = lambda case, verdict: True,
+        deadline: float = float("inf"),
+        context: tuple[Case, ...] = (),
+        better: Callable[[Case, Verdict], None] = lambda case, verdict: None,
+    ) -> None:
+        """ours: of failures of the same kind and words, which belong to this one. deadline: on the monotonic clock; what is
+        tried later does not fail. context: calls to make before each, in a process of its own. better: told of each
+        smaller case."""
+        self.engine, self.spec, self.verdict, self.best = engine, spec, verdict, verdict
+        self._ours, self._deadline, self._context, self._better = ours, deadline, context, better
+        self._reference: float | None = None
+        self.calls = 0
+
+    def fails(self, case: Case) -> bool:
+        """Whether a smaller case shows the failure still; if so, it is the smallest so far."""
+        if time.monotonic() > self._deadline:
+            return False
+        self.calls += 1
+        found = self._sometimes(case) if self.verdict.kind == SOMETIMES else self._steadily(case)
+        if found is None:
+            return False
+        self.best = found
+        self._better(case, found)
+        return True
+
+    def _judge(self, case: Case, pairs: int, *, sure: bool = False) -> Verdict:
+        if self._context:
+            self.engine.fresh()
+            for other in self._context:
+                self.engine.judge(other, [self.spec])
+        return self.engine.judge(case, [self.spec], pairs=pairs, sure=sure)[0]
+
+    def _steadily(self, case: Case) -> Verdict | None:
+        verdict = self._judge(case, 1)
+        return verdict if self._is_it(case, verdict) else None
+
+    def _is_it(self, case: Case, verdict: Verdict) -> bool:
+        return same(verdict, self.verdict) and self._ours(case, verdict)
+
+    def _sometimes(self, case: Case) -> Verdict | None:
+        """The verdict if the failure comes nearly as often as it did in the case it was found in."""
+        last: Verdict | None = None
+
+        def sample(pairs: int) -> tuple[int, int] | None:
+            nonlocal last
+            verdict = self._judge(case, pairs)
+            if not verdict.failed:
+                return (0, 2 * pairs) if verdict.kind == "pass" else None
+            if self._is_it(case, verdict):
+                last = verdict
+                return verdict.evidence.failed, verdict.evidence.runs
+            # A batch that failed in every run looks steady; what comes and goes in another batch is not.
+            return (2 * pairs, 2 * pairs) if last is not None and verdict.stage in ("values", "memory") else None
+
+        if self._reference is None or keeps(sample, self._reference) is None:
+            return None
+        return last
+
+    def reduce(
+        self, case: Case, budget: int = CALLS, passes: Sequence[Callable[[Case], Iterator[Step]]] = PASSES
+    ) -> Reduction[Case]:
+        """The smallest case that steps lead to from `case`, which shows the failure."""
+        if self.verdict.kind == SOMETIMES and self._reference is None:
+            self._reference = self._rate_of(case)
+        with self.patience():
+            return reduce(case, self.fails, budget=COSTLY_CALLS if self.verdict.costly else budget, passes=passes)
+
+    def _rate_of(self, case: Case) -> float:
+        """How often the case that was found fails: a fresh sample, since the one that found it was lucky."""
+        found = self._judge(case, REFERENCE_PAIRS)
+        evidence = found.evidence if found.kind == SOMETIMES else self.verdict.evidence
+        return max(evidence.failed, 1) / max(evidence.runs, 1)
+
+    @contextlib.contextmanager
+    def patience(self) -> Iterator[None]:
+        """While looking for the same hang again, wait for a part of the limits only."""
+        limits = self.engine.limits
+        if self.verdict.kind == "hang":
+            short = {"run": max(1.0, limits.run / 10), "first_call": limits.first_call / 4}
+            self.engine.limits = dataclasses.replace(limits, **short)
+        try:
+            yield
+        finally:
+            self.engine.limits = limits
+
+    def confirm(self, smallest: Case, original: Case, history: tuple[Case, ...]) -> Confirmed:
+        """Show the failure in a process that has judged nothing.
+
+        Where neither the smallest case nor the one that was found fails there, the fault needs a history: then the one that
+        was found is judged after the calls that ran before it, and of those the ones that matter are kept. The verdict can be
+        of another kind than the one that was reduced; whoever asks has to begin anew with it.
+        """
+        pairs = 1 if self.verdict.kind in COSTLY else CONFIRM_PAIRS
+        for case in (smallest,) if smallest == original else (smallest, original):
+            verdict = self.fresh((), case, pairs)
+            if verdict.kind == SOMETIMES:
+                return self._with_rate(case, verdict)
+            if same(verdict, self.verdict):
+                return Confirmed(case, verdict)
+        if verdict.failed:
+            return Confirmed(original, verdict)  # in other words than in the used process
+        for count in dict.fromkeys((1, 2, len(history)) if history else ()):
+            before = history[-count:]
+            verdict = self.fresh(before, original, pairs_for(self.verdict))
+            if verdict.failed:
+                return self._fewest(original, before, verdict)
+        return Confirmed(smallest, _in_used_process(self.best), shown=False)
+
+    def _with_rate(self, case: Case, verdict: Verdict) -> Confirmed:
+        """The rate over many runs, the ones that confirmed it not among them."""
+        seconds = max(self.engine.fastest, 1e-6)
+        pairs = int(min(RATE_PAIRS, max(CONFIRM_PAIRS, RATE_SECONDS / 2 / seconds)))
+        more = self.fresh((), case, pairs)
+        if more.kind == SOMETIMES:
+            return Confirmed(case, more, rate=measured(more.evidence.failed, more.evidence.runs))
+        failed = 2 * pairs if more.failed else 0
+        return Confirmed(
+            case, verdict, rate=measured(verdict.evidence.failed + failed, verdict.evidence.runs + 2 * pairs)
+        )
+
+    def _fewest(self, case: Case, before: tuple[Case, ...], verdict: Verdict) -> Confirmed:
+        """The calls before that it needs."""
+        for i in range(len(before) - 1, -1, -1):
+            fewer = before[:i] + before[i + 1 :]
+            found = self.fresh(fewer, case, pairs_for(self.verdict)) if fewer else None
+            if found is not None and found.kind == verdict.kind:
+                before, verdict = fewer, found
+        return Confirmed(case, _in_used_process(verdict), before)
+
+    def fresh(self, before: tuple[Case, ...], case: Case, pairs: int) -> Verdict:
+        """Judge a case in a process that has judged nothing but the calls before it."""
+        self.engine.fresh()
+        for other in before:
+            self.engine.judge(other, [self.spec])
+        return self.engine.judge(case, [self.spec], pairs=pairs)[0]
+
+
+def _in_used_process(verdict: Verdict) -> Verdict:
+    return replace(verdict, evidence=replace(verdict.evidence, used_process=True))

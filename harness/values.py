@@ -1,0 +1,170 @@
+"""Values of a fill one by one: where they are few, a case spells them out, and they go to zero, one and small integers.
+
+A fill is *explicit* when it is a cycle of as many values as its tensor has elements. Of two fills the plainer one has fewer
+elements that are not zero, then plainer ones (`rank`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import torch
+from msgspec.structs import replace
+
+from harness import operators
+from harness.case import FLOATS, Case, Fill, Number, View
+from harness.fill import literals, make_bits
+from harness.resize import resized, sizes
+
+EXPLICIT = 512
+"""Elements of a tensor that a case may spell out."""
+SMALL = 16
+"""Integers up to here are small, and so many different values are few."""
+
+
+PLAIN_FILLS = (
+    Fill("cycle", 0, (1.0,)),
+    Fill("cycle", 0, ("nan",)),
+    Fill("cycle", 0, ("-inf",)),
+    Fill("cycle", 0, (1.0, 2.0)),
+    Fill("cycle", 0, (2.0, 1.0)),
+    Fill("sorted"),
+    Fill("sorted", 1),
+    Fill("choice", 0, (1.0, 2.0)),
+    Fill("spread"),
+)
+"""From the plainest; among the values of one of these nothing is gained by zeros."""
+
+
+def is_explicit(fill: Fill, view: View) -> bool:
+    """Whether a fill spells out every element, and they are not all one value."""
+    return fill.kind == "cycle" and not fill.planted and 1 < len(fill.values) == math.prod(view.extent)
+
+
+def spelled(fill: Fill, view: View) -> Fill:
+    """The same values, spelled out. Raises CaseError where they cannot be (`literals`)."""
+    dtype = getattr(torch, view.dtype)
+    return explicit(literals(make_bits(fill, dtype, view.extent, "cpu").view(dtype)))
+
+
+def explicit(values: tuple[Number, ...]) -> Fill:
+    """A fill of these values; of one alone where they are all the same."""
+    return Fill("cycle", 0, values if len(set(map(repr, values))) > 1 else values[:1])
+
+
+def rank(value: Number) -> tuple[float, ...]:
+    """How far a value is from the plainest: zero, one, small integers, infinities and NaN, other integers, fractions, bits."""
+    if isinstance(value, str):
+        special = ("-inf", "inf", "nan")
+        return (3, special.index(value)) if value in special else (6, int(value, 16))
+    if value == 0:
+        return (0, math.copysign(1.0, value) < 0)
+    size, negative = abs(value), value < 0
+    if float(value).is_integer():
+        return (1 + negative, size) if size <= SMALL else (4, size, negative)
+    return (5, len(repr(value)), size, negative)
+
+
+def value_steps(case: Case) -> Iterator[tuple[str, Case]]:
+    """Spell a fill out; drop one index of a dimension; make many elements, then few, then one, plainer."""
+    yield from _drops(case)
+    for name, fill in case.fills.items():
+        view = case.tensors[name]
+        if not 0 < math.prod(view.extent) <= EXPLICIT:
+            continue
+        if fill.kind != "cycle" or fill.planted:
+            yield f"spelled out: {name}", _filled(case, name, spelled(fill, view))
+        elif fill not in PLAIN_FILLS:
+            now = spelled(fill, view).values
+            all_of_them = now if len(now) > 1 else now * math.prod(view.extent)
+            for values in _plainer(all_of_them, is_float=view.dtype in FLOATS):
+                yield f"values of {name}", _filled(case, name, explicit(values))
+
+
+def _plainer(values: tuple[Number, ...], *, is_float: bool) -> Iterator[tuple[Number, ...]]:
+    """All of them zero, then halves, … then each zero or one; all ones; then one value, everywhere and in one place, another."""
+    zero, one = (0.0, 1.0) if is_float else (0, 1)
+    everywhere = range(len(values))
+    size = len(values)
+    while size:
+        for start in everywhere[::size]:
+            yield _replaced(values, everywhere[start : start + size], zero)
+        size //= 2
+    yield _replaced(values, everywhere, one)
+    for place in everywhere:
+        yield _replaced(values, (place,), one)
+    different = sorted({repr(v): v for v in values}.values(), key=rank)
+    others = different if len(different) <= SMALL else ()
+    for value in reversed(different[-SMALL:]):
+        places = [i for i, v in enumerate(values) if repr(v) == repr(value)]
+        for plainer in dict.fromkeys((*_simple(value, is_float=is_float), *others)):
+            yield _replaced(values, places, plainer)
+            for place in places if others else ():
+                yield _replaced(values, (place,), plainer)
+
+
+def _simple(value: Number, *, is_float: bool) -> tuple[Number, ...]:
+    """What may stand for a value: one, two, minus one; itself without its sign, halved, less by one, with fewer digits; a
+    power of two."""
+    kind = float if is_float else int
+    near: tuple[Number, ...] = tuple(map(kind, (1, 2, -1)))
+    if isinstance(value, str) or not math.isfinite(value) or value == 0:
+        return near
+    logarithm = math.log2(abs(value))
+    size: set[float] = {2.0 ** round(logarithm), 2.0 ** round(logarithm / 2)}
+    if abs(value) < 2**16:
+        whole = int(abs(value))
+        size |= {whole // 2, max(whole - 1, 0), whole, round(abs(value)), round(abs(value), 1), round(abs(value), 2)}
+    if is_float and not float(value).is_integer():
+        size |= {0.5}
+    return (*near, kind(abs(value)), *sorted((kind(math.copysign(s, value)) for s in size), key=rank))
+
+
+def _replaced(values: tuple[Number, ...], places: Sequence[int], target: Number) -> tuple[Number, ...]:
+    """`target` at these places, but where something plainer is."""
+    changed = list(values)
+    for i in places:
+        if rank(target) < rank(changed[i]):
+            changed[i] = target
+    return tuple(changed)
+
+
+def _drops(case: Case) -> Iterator[tuple[str, Case]]:
+    """One index of a dimension less, whichever, where values are spelled out."""
+    dimensions = operators.get(case.operator).dimensions(case)
+    for dimension, size in sizes(case, dimensions).items():
+        spelled_out = any(
+            dimension in names and name in case.fills and is_explicit(case.fills[name], case.tensors[name])
+            for name, names in dimensions.items()
+        )
+        for i in range(size if spelled_out and 1 < size <= SMALL else 0):
+            kept = [*range(i), *range(i + 1, size)]
+            yield f"{dimension} {size} -> {size - 1}", sliced(case, dimension, kept)
+
+
+def sliced(case: Case, dimension: str, kept: Sequence[int]) -> Case:
+    """The case with these indices of one dimension alone; explicit values go with their elements."""
+    dimensions = operators.get(case.operator).dimensions(case)
+    old = sizes(case, dimensions)[dimension]
+    smaller = resized(case, dimensions, {dimension: len(kept)})
+    fills = dict(case.fills)
+    for tensor, names in dimensions.items():
+        view = case.tensors.get(tensor)
+        if view is None or tensor not in fills or len(names) != len(view.shape) or view.overlaps_itself:
+            continue
+        if dimension in names and is_explicit(fills[tensor], view):
+            taken = [kept if n == dimension and size == old else range(size) for n, size in zip(names, view.shape)]
+            fills[tensor] = explicit(_taken(fills[tensor].values, view.shape, taken))
+    return replace(smaller, fills=fills)
+
+
+def _taken(values: tuple[Number, ...], shape: tuple[int, ...], indices: Sequence[Sequence[int]]) -> tuple[Number, ...]:
+    """The elements of a row-major array at all combinations of these indices."""
+    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return tuple(values[sum(i * step for i, step in zip(index, steps))] for index in product(*indices))
+
+
+def _filled(case: Case, name: str, fill: Fill) -> Case:
+    return replace(case, fills={**case.fills, name: fill})
