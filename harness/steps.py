@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from harness import operators
+from harness import features, operators
 from harness.case import Case, Fill, Planted, View, contiguous
 from harness.fill import KINDS
 from harness.resize import resized, sizes
@@ -40,7 +40,7 @@ need the feature that makes the place visible."""
 def feature_steps(case: Case) -> Iterator[Step]:
     """Turn one feature off: the operator's own, a shared storage, a layout."""
     for simple in operators.get(case.operator).simpler(case):
-        yield "a feature of the call", simple
+        yield _told(case, simple), simple
     for simpler in range(case.tuning):
         yield "tuning", replace(case, tuning=simpler)
     for simpler in range(min(case.schedule, PLAIN_SCHEDULES)):
@@ -56,6 +56,16 @@ def feature_steps(case: Case) -> Iterator[Step]:
             yield f"layout of {name}", _with(case, name, layout.view(view.storage, view.dtype, view.shape))
         if view.offset:
             yield f"offset of {name}", _with(case, name, replace(view, offset=0))
+
+
+def _told(case: Case, simple: Case) -> str:
+    """What the operator took away: words that no longer hold, or the parameter that changed."""
+    gone = [word for word in features.traits(case) if word not in features.traits(simple)]
+    changed = [name for name in case.params if case.params[name] != simple.params.get(name)]
+    if gone or len(changed) != 1:
+        return ", ".join(gone) or "a feature of the call"
+    name = changed[0]
+    return f"{name} {case.params[name]} -> {simple.params[name]}" if name in simple.params else name
 
 
 PLAINER = (
@@ -108,23 +118,32 @@ def ordinary(case: Case) -> Case:
 def fill_steps(case: Case) -> Iterator[Step]:
     """Make one fill plainer: no planted values, one of PLAIN_FILLS, fewer values, a small seed."""
     for name, fill in case.fills.items():
-        for i in range(len(fill.planted)):
-            rest = fill.planted[:i] + fill.planted[i + 1 :]
-            yield f"value planted in {name}", _filled(case, name, replace(fill, planted=rest))
-            for index in dict.fromkeys((0, fill.planted[i].index // 2)):
-                if index < fill.planted[i].index:
-                    moved = (Planted(index, fill.planted[i].value), *rest)
-                    yield f"place of a value planted in {name}", _filled(case, name, replace(fill, planted=moved))
+        yield from _planted_steps(case, name, fill)
+        spelled_out = is_explicit(fill, case.tensors[name])
         if "float" in case.tensors[name].dtype:
             for plain in PLAIN_FILLS:
                 if fill_weight(plain) < fill_weight(replace(fill, planted=())):
-                    yield f"fill of {name}", _filled(case, name, replace(plain, planted=fill.planted))
-        for i in range(len(fill.values) if len(fill.values) > 1 and not is_explicit(fill, case.tensors[name]) else 0):
+                    kept = () if spelled_out else fill.planted
+                    yield f"fill of {name}", _filled(case, name, replace(plain, planted=kept))
+        for i in range(len(fill.values) if len(fill.values) > 1 and not spelled_out else 0):
             fewer = fill.values[:i] + fill.values[i + 1 :]
             yield f"a value of {name}", _filled(case, name, replace(fill, values=fewer))
         for seed in (0, 1, 2, 3, fill.seed // 2):
             if seed < fill.seed:
                 yield f"seed of {name}", _filled(case, name, replace(fill, seed=seed))
+
+
+def _planted_steps(case: Case, name: str, fill: Fill) -> Iterator[Step]:
+    """One planted value less, or at an earlier place. What stands among explicit values goes as they do (`harness.values`)."""
+    taken = {planted.index for planted in fill.planted}
+    for i, planted in enumerate(fill.planted):
+        rest = fill.planted[:i] + fill.planted[i + 1 :]
+        if not is_explicit(fill, case.tensors[name]):
+            yield f"value planted in {name}", _filled(case, name, replace(fill, planted=rest))
+        for index in dict.fromkeys((0, planted.index // 2)):
+            if index < planted.index and index not in taken:
+                moved = sorted((*rest, Planted(index, planted.value)), key=lambda p: p.index)
+                yield f"place of a value planted in {name}", _filled(case, name, replace(fill, planted=tuple(moved)))
 
 
 def fill_weight(fill: Fill) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ elements that are not zero, then plainer ones (`rank`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -14,7 +15,7 @@ import torch
 from msgspec.structs import replace
 
 from harness import operators
-from harness.case import FLOATS, Case, Fill, Number, View
+from harness.case import FLOATS, Case, Fill, Number, Planted, View
 from harness.fill import literals, make_bits
 from harness.resize import resized, sizes
 
@@ -22,6 +23,8 @@ EXPLICIT = 512
 """Elements of a tensor that a case may spell out."""
 SMALL = 16
 """Integers up to here are small, and so many different values are few."""
+SPARSE = 8
+"""Elements from which on a few exceptions read better than a list."""
 
 
 PLAIN_FILLS = (
@@ -40,18 +43,25 @@ PLAIN_FILLS = (
 
 def is_explicit(fill: Fill, view: View) -> bool:
     """Whether a fill spells out every element, and they are not all one value."""
-    return fill.kind == "cycle" and not fill.planted and 1 < len(fill.values) == math.prod(view.extent)
+    if fill.kind != "cycle":
+        return False
+    return len(fill.values) == 1 if fill.planted else 1 < len(fill.values) == math.prod(view.extent)
 
 
-def spelled(fill: Fill, view: View) -> Fill:
-    """The same values, spelled out. Raises CaseError where they cannot be (`literals`)."""
+def spelled(fill: Fill, view: View) -> tuple[Number, ...]:
+    """The elements that a fill covers, in row-major order. Raises CaseError where no number says one (`literals`)."""
     dtype = getattr(torch, view.dtype)
-    return explicit(literals(make_bits(fill, dtype, view.extent, "cpu").view(dtype)))
+    return literals(make_bits(fill, dtype, view.extent, "cpu").view(dtype))
 
 
 def explicit(values: tuple[Number, ...]) -> Fill:
-    """A fill of these values; of one alone where they are all the same."""
-    return Fill("cycle", 0, values if len(set(map(repr, values))) > 1 else values[:1])
+    """A fill of these values: a list; where nearly all are the same one, that one and where the others are."""
+    counts = Counter(map(repr, values))
+    common = max(values, key=lambda v: counts[repr(v)])
+    others = [Planted(i, v) for i, v in enumerate(values) if repr(v) != repr(common)]
+    if not others or (len(values) >= SPARSE and len(others) <= len(values) // 4):
+        return Fill("cycle", 0, (common,), tuple(others))
+    return Fill("cycle", 0, values)
 
 
 def rank(value: Number) -> tuple[float, ...]:
@@ -72,14 +82,14 @@ def value_steps(case: Case) -> Iterator[tuple[str, Case]]:
     yield from _drops(case)
     for name, fill in case.fills.items():
         view = case.tensors[name]
-        if not 0 < math.prod(view.extent) <= EXPLICIT:
+        if (fill.kind == "cycle" and fill in PLAIN_FILLS) or not 0 < math.prod(view.extent) <= EXPLICIT:
             continue
-        if fill.kind != "cycle" or fill.planted:
-            yield f"spelled out: {name}", _filled(case, name, spelled(fill, view))
-        elif fill not in PLAIN_FILLS:
-            now = spelled(fill, view).values
-            all_of_them = now if len(now) > 1 else now * math.prod(view.extent)
-            for values in _plainer(all_of_them, is_float=view.dtype in FLOATS):
+        now = spelled(fill, view)
+        if fill.kind != "cycle" or (fill.planted and not is_explicit(fill, view)):
+            yield f"spelled out: {name}", _filled(case, name, explicit(now))
+            continue
+        for values in _plainer(now, is_float=view.dtype in FLOATS):
+            if values != now:
                 yield f"values of {name}", _filled(case, name, explicit(values))
 
 
@@ -156,7 +166,7 @@ def sliced(case: Case, dimension: str, kept: Sequence[int]) -> Case:
             continue
         if dimension in names and is_explicit(fills[tensor], view):
             taken = [kept if n == dimension and size == old else range(size) for n, size in zip(names, view.shape)]
-            fills[tensor] = explicit(_taken(fills[tensor].values, view.shape, taken))
+            fills[tensor] = explicit(_taken(spelled(fills[tensor], view), view.shape, taken))
     return replace(smaller, fills=fills)
 
 

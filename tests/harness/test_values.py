@@ -37,8 +37,7 @@ def test_a_fill_spelled_out_has_the_same_bits(case):
     for name, fill in case.fills.items():
         view = case.tensors[name]
         if 0 < math.prod(view.extent) <= EXPLICIT:
-            assert bits(fill, view) == bits(spelled(fill, view), view)
-            assert not spelled(fill, view).planted
+            assert bits(fill, view) == bits(explicit(spelled(fill, view)), view)
 
 
 def test_one_value_is_no_list():
@@ -46,10 +45,22 @@ def test_one_value_is_no_list():
     assert Fill("cycle", 0, (2.0,)) == explicit((2.0, 2.0, 2.0))
     assert 2 == len(explicit((0.0, -0.0)).values)
     view = View(0, "float32", (1, 3), (3, 1))
-    assert [False, True, False] == [
+    assert [False, True, False, True] == [
         is_explicit(fill, view)
-        for fill in (Fill("cycle", 0, (1.0,)), Fill("cycle", 0, (1.0, 2.0, 1.0)), Fill("cycle", 0, (1.0, 2.0)))
+        for fill in (
+            Fill("cycle", 0, (1.0,)),
+            Fill("cycle", 0, (1.0, 2.0, 1.0)),
+            Fill("cycle", 0, (1.0, 2.0)),
+            Fill("cycle", 0, (1.0,), (Planted(1, 2.0),)),
+        )
     ]
+
+
+def test_few_exceptions_are_told_as_such():
+    """One element of eight is another: the seven, and where it is. Three are a list."""
+    one, three = (0.0,) * 7 + (2.5,), (0.0,) * 5 + (1.0, 2.0, 3.0)
+    assert Fill("cycle", 0, (0.0,), (Planted(7, 2.5),)) == explicit(one)
+    assert Fill("cycle", 0, three) == explicit(three)
 
 
 def test_the_order_of_values():
