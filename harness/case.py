@@ -13,11 +13,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-FORMAT = 1
-"""Version of the JSON. A reader refuses any other."""
+FORMAT = 2
+"""Version of the JSON. Entries of older ones are migrated on reading (`harness.migrate`); any other is refused."""
 
 MAX_BYTES = 1 << 40
 """Of all storages of a case together, and of all its tensors, each as large as it would be dense: judging copies them."""
+MAX_STORED_BYTES = 256 << 20
+"""Of one tensor's values in a file beside its entry."""
 MAX_RANK = 8
 MAX_TENSORS = 64
 
@@ -49,8 +51,10 @@ FILL_KINDS = (
     "mostly_minus_inf",
     "specials",
     "raw",
+    "file",
 )
-"""The kinds that a fill may have, from the plainest to the wildest. `harness.fill` makes them."""
+"""The kinds that a fill may have, from the plainest to the wildest. `harness.fill` makes them; the last, none of whose values
+are made, is never drawn."""
 
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
 Check: TypeAlias = Literal["race", "memory", "undefined"]
@@ -122,6 +126,18 @@ class Planted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Number
 
 
+class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A tensor's values in a file beside the entry (`harness.stored`)."""
+
+    digest: str
+    """SHA-256 of the file's bytes, in hexadecimal: the file's name."""
+    dtype: str
+    shape: tuple[Natural, ...]
+    """Of what was stored. A fill lays it over a view of any shape (`harness.stored.fitted`)."""
+    folder: str = ""
+    """In memory, where the file is; never in an entry."""
+
+
 class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How a view's values are made. `harness.fill` gives every kind its meaning."""
 
@@ -131,6 +147,8 @@ class Fill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     values: tuple[Number, ...] = ()
     """What `cycle` and `choice` take their values from; the scale of `uniform` and `dominant`; what `near` is near to."""
     planted: tuple[Planted, ...] = ()
+    file: Stored | None = None
+    """Of the kind `file`, and no other: where the values are."""
 
 
 Params: TypeAlias = dict[str, Any]
@@ -216,6 +234,10 @@ def _validate_view(name: str, view: View, storages: tuple[int, ...]) -> None:
 def _validate_fill(name: str, fill: Fill, view: View) -> None:
     if fill.kind not in FILL_KINDS:
         raise CaseError(f"fill {name!r}: unknown kind {fill.kind!r}; known are {', '.join(FILL_KINDS)}")
+    if (fill.kind == "file") != (fill.file is not None):
+        raise CaseError(f"fill {name!r}: the kind `file` needs `file`, and no other has it")
+    if fill.file is not None:
+        _validate_stored(name, fill.file, view)
     for planted in fill.planted:
         if planted.index >= view.numel:
             raise CaseError(f"fill {name!r}: planted index {planted.index} of {view.numel} elements")
@@ -224,6 +246,18 @@ def _validate_fill(name: str, fill: Fill, view: View) -> None:
             raise CaseError(f"fill {name!r}: {value[:40]!r} is no number")
         if not fits(value, view.dtype):
             raise CaseError(f"fill {name!r}: a value that {view.dtype} cannot hold")
+
+
+def _validate_stored(name: str, stored: Stored, view: View) -> None:
+    if not re.fullmatch("[0-9a-f]{64}", stored.digest, re.ASCII):
+        raise CaseError(f"fill {name!r}: {stored.digest[:80]!r} is no SHA-256 digest")
+    if stored.dtype not in ITEMSIZE:
+        raise CaseError(f"fill {name!r}: unknown dtype {stored.dtype[:80]!r} of stored values")
+    if (stored.dtype in FLOATS) != (view.dtype in FLOATS):
+        raise CaseError(f"fill {name!r}: stored values are {stored.dtype}, of which {view.dtype} cannot be made")
+    size = math.prod(stored.shape) * ITEMSIZE[stored.dtype]
+    if len(stored.shape) > MAX_RANK or not 0 < size <= MAX_STORED_BYTES:
+        raise CaseError(f"fill {name!r}: {size} bytes of stored values; there can be 1 to {MAX_STORED_BYTES}")
 
 
 _WORDS = ("nan", "inf", "-inf")

@@ -2,23 +2,24 @@
 
 An entry is written to a temporary file in its own folder, flushed, and renamed: a reader sees all of it or nothing, and
 two workers that find the same bug leave one entry (the name is the signature's; the smaller case stays). Writers look
-and replace under a lock on the folder; a file system without locks leaves a worker's larger case at worst.
+and replace under a lock on the folder; a file system without locks leaves a worker's larger case at worst. Values that lie
+in files beside an entry (`harness.stored`) come before it and go after it. A file of an entry's name that cannot be read
+is moved aside, never written over.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from harness import files, migrate, stored
 from harness.case import FORMAT, Case, CaseError, Subject, total_bytes, validate
 from harness.rate import Rate
 from harness.signature import Signature
@@ -53,58 +54,97 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     note: str = ""
 
 
-def write(corpus: Path, entry: Entry) -> Path | None:
-    """Add an entry. Returns its path, or None when the one of the same signature that is there stays.
+Choose: TypeAlias = "Callable[[Entry, Entry], Entry | None]"
+"""(the entry that is there, one of the same signature) -> what shall be there, or None for what is."""
+
+
+def write(corpus: Path, entry: Entry, choose: Choose | None = None) -> Path | None:
+    """Add an entry, with the files of its values. Returns its path, or None when the one of the same signature that is there
+    stays.
 
     A reduced entry takes the place of an unreduced one, then the smaller case that of a larger. A fixed entry whose
     signature fails again, in a reduced case, is open again, with the new case; an unreduced one does not touch it. A
-    note outlives all of that.
+    note outlives all of that. (`choose` decides otherwise.)
     """
     path = path_of(corpus, entry.signature)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.parent):
-        with contextlib.suppress(CaseError):
+    with files.locked(path.parent):
+        there: Entry | None = None
+        try:
             there = read(path)
-            if not _gives_way(there, entry):
-                return None
-            entry = replace(entry, note=entry.note or there.note)
-        _put(path, entry)
+        except CaseError:
+            _set_aside(path)
+        chosen = entry if there is None else (choose or _newer)(there, entry)
+        if chosen is None:
+            return None
+        _put(path, chosen)
+        if there is not None:
+            _forget(there, path.parent)
     return path
 
 
-def _gives_way(there: Entry, entry: Entry) -> bool:
+def _newer(there: Entry, entry: Entry) -> Entry | None:
     if there.status == "fixed" or there.reduced != entry.reduced:
-        return entry.reduced
-    return weight(entry.subject) < weight(there.subject)
+        better = entry.reduced
+    else:
+        better = weight(entry.subject) < weight(there.subject)
+    return replace(entry, note=entry.note or there.note) if better else None
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Alone among the writers of a folder, where its file system can lock one."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+ASIDE = ".unreadable"
+"""Ends the name of a file that had an entry's name and could not be read."""
+
+
+def _set_aside(path: Path) -> None:
+    if not os.path.lexists(path):
+        return
+    number = 1
+    while os.path.lexists(target := path.with_name(f"{path.name}{ASIDE}" + (f"-{number}" if number > 1 else ""))):
+        number += 1
+    os.replace(path, target)
 
 
 def _put(path: Path, entry: Entry) -> None:
-    """Write a file whole or not at all."""
-    text = msgspec.json.format(msgspec.json.encode(entry, order="sorted"), indent=2) + b"\n"
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    """Write an entry and the files of its values, whole or not at all."""
+    for subject in _subjects(entry):
+        stored.bring(subject, path.parent)
+    files.write(path, msgspec.json.format(msgspec.json.encode(portable(entry), order="sorted"), indent=2) + b"\n")
+
+
+def _forget(gone: Entry, folder: Path) -> None:
+    """Remove files of values that only this entry of the folder used, which is no longer there. Needs the lock."""
+    names = values_of(gone)
+    if names:
+        for path in folder.glob("*.json"):
+            try:
+                names -= values_of(read(path))
+            except CaseError:
+                return  # perhaps it is theirs
+    stored.drop(names, folder)
+
+
+def values_of(entry: Entry) -> set[str]:
+    """Names of the files that an entry's values are in."""
+    return {stored.name_of(values) for subject in _subjects(entry) for _, values in stored.all_of(subject)}
+
+
+def _subjects(entry: Entry) -> tuple[Subject, ...]:
+    return (entry.subject, *entry.context)
+
+
+def portable(entry: Entry) -> Entry:
+    """The entry as it is on disk."""
+    context = tuple(stored.portable(case) for case in entry.context)
+    return replace(entry, subject=stored.portable(entry.subject), context=context)
+
+
+def mark_fixed(path: Path, entry: Entry) -> bool:
+    """Make an open entry a fixed one, if it is still what it was when it was read. Returns whether it was."""
+    with files.locked(path.parent):
+        if read(path) != entry or entry.status != "open":
+            return False
+        _put(path, replace(entry, status="fixed"))
+    return True
 
 
 def remove(corpus: Path, signature: Signature, *, reduced: bool = False) -> None:
@@ -113,10 +153,11 @@ def remove(corpus: Path, signature: Signature, *, reduced: bool = False) -> None
     What is fixed, or has a note, is a person's and stays.
     """
     path = path_of(corpus, signature)
-    with contextlib.suppress(CaseError, FileNotFoundError), _locked(path.parent):
+    with contextlib.suppress(CaseError, FileNotFoundError), files.locked(path.parent):
         there = read(path)
         if there.status == "open" and not there.note and (reduced or not there.reduced):
             path.unlink()
+            _forget(there, path.parent)
 
 
 def path_of(corpus: Path, signature: Signature) -> Path:
@@ -127,40 +168,39 @@ def path_of(corpus: Path, signature: Signature) -> Path:
 
 def weight(subject: Subject) -> tuple[int, int]:
     """Smaller is better: bytes of memory, then length of the text."""
-    return (total_bytes(subject) if isinstance(subject, Case) else 0, len(subject.key()))
+    return (total_bytes(subject) if isinstance(subject, Case) else 0, len(stored.portable(subject).key()))
 
 
 def read(path: Path) -> Entry:
     """Read and validate an entry; nothing of the sizes it names is allocated.
 
-    Raises CaseError with one line, which names the file.
+    The values of its fills that lie in files are looked for beside it, and read when the call is made. Raises CaseError
+    with one line, which names the file.
     """
-    entry = _decode(path, Entry)
+    entry = _decode(path)
     try:
-        for subject in (entry.subject, *entry.context):
+        for subject in _subjects(entry):
             validate(subject)
+        context = tuple(stored.placed(case, path.parent) for case in entry.context)
+        return replace(entry, subject=stored.placed(entry.subject, path.parent), context=context)
     except CaseError as error:
         raise CaseError(f"{path}: {error}") from None
-    return entry
 
 
 class _Head(msgspec.Struct):
     format: object = None
 
 
-def _decode(path: Path, kind: type[Entry]) -> Entry:
+def _decode(path: Path) -> Entry:
+    text = files.read(path, MAX_ENTRY_BYTES, "an entry")
     try:
-        size = path.stat().st_size
-        if size > MAX_ENTRY_BYTES:
-            raise CaseError(f"{path}: {size} bytes; an entry has at most {MAX_ENTRY_BYTES}")
-        text = path.read_bytes()
-    except OSError as error:
-        raise CaseError(f"{path}: {error.strerror or error}") from None
-    try:
-        head = msgspec.json.decode(text, type=_Head)
-        if head.format != FORMAT:
-            raise CaseError(f"{path}: format {head.format!r}; this version reads format {FORMAT}")
-        return msgspec.json.decode(text, type=kind)
+        found = msgspec.json.decode(text, type=_Head).format
+        if found == FORMAT:
+            return msgspec.json.decode(text, type=Entry)
+        if type(found) is not int or not migrate.OLDEST <= found < FORMAT:
+            shown = repr(found)[:40]
+            raise CaseError(f"{path}: format {shown}; this version reads formats {migrate.OLDEST} to {FORMAT}")
+        return msgspec.convert(migrate.migrated(msgspec.json.decode(text)), Entry)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CaseError(f"{path}: not an entry: {error}") from None
 

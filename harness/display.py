@@ -252,7 +252,9 @@ def _rows(found: Entry) -> list[tuple[str, str]]:
     rows = [
         ("signature", str(found.signature)),
         ("status", found.status + ("" if found.reduced else ", not reduced yet")),
-        ("failure", f"{verdict.kind} ({verdict.stage}): {verdict.message}"),
+        ("failure", f"{verdict.kind} ({verdict.stage}): {verdict.message}")
+        if verdict.failed
+        else ("judged", verdict.kind),
     ]
     if evidence.worst is not None:
         worst = evidence.worst
@@ -287,6 +289,8 @@ def _subject_rows(subject: Case | Build) -> list[tuple[str, str]]:
         made = (
             "poison"
             if fill is None
+            else f"values in {fill.file.digest[:12]}… beside the entry"
+            if fill.file
             else f"{fill.kind} {list(fill.values)}"
             if fill.values
             else f"{fill.kind}, seed {fill.seed}"

@@ -17,6 +17,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
+from harness import stored
 from harness.case import FILL_KINDS, CaseError, Fill, Number, bit_pattern, fits
 
 CHUNK = 1 << 24
@@ -278,13 +279,23 @@ def _mostly_minus_inf(
     return torch.where(pick, _spread(fill, dtype, start, count, (), device), encode(("-inf",), dtype).to(device))
 
 
+def _file(
+    fill: Fill, dtype: torch.dtype, start: int, count: int, shape: tuple[int, ...], device: torch.device
+) -> Tensor:
+    """The values that were stored: as they were, bit for bit, for a view of the dtype and shape that they had."""
+    if fill.file is None:
+        raise CaseError("a fill of the kind `file` that names none")
+    made = stored.fitted(stored.values(fill.file), dtype, shape).reshape(-1)
+    return made[start : start + count].contiguous().view(INT[dtype.itemsize]).to(device)
+
+
 _MAKERS: tuple[Maker, ...] = (
-    _cycle, _choice, _uniform, _dominant, _spread, _near, _sorted, _outlier, _mostly_minus_inf, _specials, _raw,
+    _cycle, _choice, _uniform, _dominant, _spread, _near, _sorted, _outlier, _mostly_minus_inf, _specials, _raw, _file,
 )  # fmt: skip
 
 KINDS: dict[str, Maker] = dict(zip(FILL_KINDS, _MAKERS, strict=True))
 """Every kind, from the plainest to the wildest. `cycle` repeats its values (one value is a constant, as many values as
-elements are explicit values); `choice` draws from them."""
+elements are explicit values); `choice` draws from them; `file` has them in a file."""
 
 
 def make_bits(fill: Fill, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
@@ -293,9 +304,10 @@ def make_bits(fill: Fill, dtype: torch.dtype, shape: tuple[int, ...], device: to
         raise CaseError(f"unknown fill kind {fill.kind!r}; known are {', '.join(KINDS)}")
     device = torch.device(device)
     count = math.prod(shape)
+    chunk = max(count, 1) if fill.kind == "file" else CHUNK  # a file is read once, and no scratch is needed beside it
     parts = [
-        KINDS[fill.kind](fill, dtype, start, min(CHUNK, count - start), shape, device)
-        for start in range(0, count, CHUNK)
+        KINDS[fill.kind](fill, dtype, start, min(chunk, count - start), shape, device)
+        for start in range(0, count, chunk)
     ]
     if not parts:
         return torch.empty(0, dtype=INT[dtype.itemsize], device=device)

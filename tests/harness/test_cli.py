@@ -111,7 +111,7 @@ BAD_ENTRIES = {
     "empty": (lambda path: path.write_bytes(b""), "not an entry"),
     "binary": (lambda path: path.write_bytes(b"\xff\xfe\x00"), "not an entry"),
     "no object": (lambda path: path.write_text("[1]"), "not an entry"),
-    "future": (lambda path: change(path, format=99), "format 99; this version reads format 1"),
+    "future": (lambda path: change(path, format=99), "format 99; this version reads formats 1 to 2"),
     "unknown field": (lambda path: change(path, colour="red"), "colour"),
     "gone": (lambda path: path.unlink(), "No such file"),
     "folder": (lambda path: (path.unlink(), path.mkdir()), "Is a directory"),

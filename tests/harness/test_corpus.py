@@ -2,9 +2,11 @@
 
 # ruff: noqa: SIM300 - the expected value stands first
 
+import contextlib
 import json
 import os
 import threading
+import tracemalloc
 
 import msgspec
 import pytest
@@ -157,13 +159,17 @@ def test_an_unreduced_finding_does_not_overwrite_a_fixed_entry_for_good(tmp_path
     assert "by a person" == corpus.read(path).note
 
 
-def test_an_unreadable_file_gives_way(tmp_path):
-    """Half a file of the same name is written over."""
+def test_an_unreadable_file_gives_way_and_is_not_lost(tmp_path):
+    """Half a file of the same name, or one of the future, is moved aside, where it is no entry; twice to two places."""
     path = corpus.path_of(tmp_path, entry().signature)
     path.parent.mkdir(parents=True)
-    path.write_text('{"format": 1, "sig')
-    assert path == corpus.write(tmp_path, entry())
-    assert entry() == corpus.read(path)
+    for text in ('{"format": 1, "sig', '{"format": 99}'):
+        path.write_text(text)
+        assert path == corpus.write(tmp_path, entry())
+        assert entry() == corpus.read(path)
+    assert [path] == corpus.paths(tmp_path)
+    aside = [path.with_name(f"{path.name}.unreadable{more}") for more in ("", "-2")]
+    assert ['{"format": 1, "sig', '{"format": 99}'] == [file.read_text() for file in aside]
 
 
 def test_many_writers_leave_one_whole_entry(tmp_path):
@@ -253,6 +259,17 @@ def test_a_corpus_that_is_not_there_is_empty(tmp_path):
     assert [] == list(corpus.entries(tmp_path / "none"))
 
 
+@contextlib.contextmanager
+def sparing(limit=1 << 20):
+    """Nothing large is allocated inside."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
 def broken(tmp_path, content):
     path = tmp_path / "entry.json"
     path.write_bytes(content)
@@ -284,17 +301,52 @@ def test_half_an_entry_is_one_line(tmp_path):
 def test_a_future_format_says_so_even_with_fields_of_the_future(tmp_path):
     """The format is looked at before the fields are."""
     future = json.loads(msgspec.json.encode(entry())) | {"format": FORMAT + 1, "colour": "blue"}
-    assert f"format {FORMAT + 1}; this version reads format {FORMAT}" in broken(tmp_path, json.dumps(future).encode())
+    assert f"format {FORMAT + 1}; this version reads formats 1 to {FORMAT}" in broken(
+        tmp_path, json.dumps(future).encode()
+    )
 
 
-def test_a_file_of_100_megabytes_is_not_read(tmp_path, monkeypatch):
+@pytest.mark.parametrize("other", [0, -1, 1.0, True, None, "1", [1], {"a": 1}, 10**30, "x" * 1000])
+def test_a_format_that_never_was_is_refused(tmp_path, other):
+    """In one short line, whatever stands there. (True and 1.0 are no 1.)"""
+    message = broken(tmp_path, json.dumps(json.loads(msgspec.json.encode(entry())) | {"format": other}).encode())
+    assert f"this version reads formats 1 to {FORMAT}" in message
+    assert len(message) < 200 + len(str(tmp_path))
+
+
+def test_a_file_of_100_megabytes_is_not_read(tmp_path):
     """Its size is enough."""
     path = tmp_path / "entry.json"
     with path.open("wb") as file:
         file.truncate(100 << 20)
-    monkeypatch.setattr(type(path), "read_bytes", lambda self: pytest.fail("read it"))
-    with pytest.raises(CaseError, match=str(MAX_ENTRY_BYTES)):
+    with sparing(), pytest.raises(CaseError, match=str(MAX_ENTRY_BYTES)):
         corpus.read(path)
+
+
+SPECIAL = {
+    "a link to a device": (lambda path: path.symlink_to("/dev/zero"), "device or pipe"),
+    "a pipe": (os.mkfifo, "device or pipe"),
+    "a link to a folder": (lambda path: path.symlink_to("/"), "Is a directory"),
+    "a link to itself": (lambda path: path.symlink_to(path), "symbolic links"),
+    "a link to nothing": (lambda path: path.symlink_to("/no/such/file"), "No such file"),
+}
+
+
+@pytest.mark.parametrize("what", SPECIAL)
+def test_what_is_no_file_is_not_opened(tmp_path, what):
+    """A device that never ends, a pipe that nobody writes to: one line at once."""
+    make, words = SPECIAL[what]
+    make(tmp_path / "entry.json")
+    with sparing(), pytest.raises(CaseError, match=words) as caught:
+        corpus.read(tmp_path / "entry.json")
+    assert 1 == len(str(caught.value).splitlines())
+
+
+def test_a_link_to_an_entry_is_one(tmp_path):
+    """Someone keeps them elsewhere."""
+    path = corpus.write(tmp_path / "a", entry())
+    (tmp_path / "b.json").symlink_to(path)
+    assert entry() == corpus.read(tmp_path / "b.json")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -302,8 +354,9 @@ def test_hostile_cases_are_one_line_with_the_files_name(tmp_path, name):
     """As the subject of an entry, and as its context."""
     good = json.loads(msgspec.json.encode(entry()))
     bad = json.loads(edited(**HOSTILE[name]))
-    for changed in (good | {"subject": bad}, good | {"context": [bad]}):
-        broken(tmp_path, json.dumps(changed).encode())
+    for changed in (good | {"subject": bad}, good | {"context": [bad]}, good | {"subject": bad, "format": 1}):
+        with sparing():
+            broken(tmp_path, json.dumps(changed).encode())
 
 
 @pytest.mark.parametrize(
