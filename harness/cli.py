@@ -11,6 +11,7 @@ from rich.markup import escape
 from harness import __version__, campaigns, command, corpus, display, doctor, implementations, operators, repro
 from harness.case import CaseError
 from harness.command import CANNOT_RUN, DEVICE, FINDINGS, USAGE, clear_errors, say
+from harness.corpus_commands import corpus_group
 from harness.replay import Replayed, Replayer
 from harness.sanitize_command import sanitize_command
 
@@ -28,12 +29,14 @@ def main() -> None:
     warpcheck build                                 compile every variant for every architecture
     warpcheck sanitize                              CUDA kernels on the CPU, under every check
     warpcheck repro corpus/.../ENTRY.json           show a failure again
+    warpcheck corpus check                          are the known failures in order?
     """
 
 
 main.add_command(campaigns.fuzz)
 main.add_command(campaigns.build)
 main.add_command(sanitize_command)
+main.add_command(corpus_group)
 
 
 @main.command()
