@@ -12,6 +12,7 @@ from harness import __version__, campaigns, command, corpus, display, doctor, im
 from harness.case import CaseError
 from harness.command import CANNOT_RUN, DEVICE, FINDINGS, USAGE, clear_errors, say
 from harness.corpus_commands import corpus_group
+from harness.reduce_command import reduce_command
 from harness.replay import Replayed, Replayer
 from harness.sanitize_command import sanitize_command
 
@@ -36,6 +37,7 @@ def main() -> None:
 main.add_command(campaigns.fuzz)
 main.add_command(campaigns.build)
 main.add_command(sanitize_command)
+main.add_command(reduce_command)
 main.add_command(corpus_group)
 
 

@@ -138,13 +138,36 @@ def portable(entry: Entry) -> Entry:
     return replace(entry, subject=stored.portable(entry.subject), context=context)
 
 
+def update(path: Path, was: Entry, becomes: Entry) -> bool:
+    """Put another entry into a file, if what is in it is still what was read. Returns whether it was.
+
+    Raises CaseError when the file is no entry any more.
+    """
+    with files.locked(path.parent):
+        if read(path) != was:
+            return False
+        _put(path, becomes)
+        _forget(was, path.parent)
+    return True
+
+
 def mark_fixed(path: Path, entry: Entry) -> bool:
     """Make an open entry a fixed one, if it is still what it was when it was read. Returns whether it was."""
-    with files.locked(path.parent):
-        if read(path) != entry or entry.status != "open":
-            return False
-        _put(path, replace(entry, status="fixed"))
-    return True
+    return entry.status == "open" and update(path, entry, replace(entry, status="fixed"))
+
+
+def drop(path: Path, was: Entry) -> None:
+    """Take the file of an entry away, if it is still what was read."""
+    with contextlib.suppress(CaseError, FileNotFoundError), files.locked(path.parent):
+        if read(path) == was:
+            path.unlink()
+            _forget(was, path.parent)
+
+
+def root_of(path: Path, signature: Signature) -> Path | None:
+    """The corpus that an entry of this signature lies in, if its file lies where `write` puts it."""
+    root = path.absolute().parent.parent.parent
+    return root if path_of(root, signature) == path.absolute() else None
 
 
 def remove(corpus: Path, signature: Signature, *, reduced: bool = False) -> None:

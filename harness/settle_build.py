@@ -88,7 +88,7 @@ class BuildSettler:
 
     def _reduced(self, engine: Engine, found: FoundBuild) -> tuple[Build, FoundBuild | None, int]:
         """The plainest build that fails like this one; one a step plainer yet that fails otherwise; compilations used."""
-        matrix = self._matrix(engine, found)
+        matrix = matrix_of(engine, found.build, found.spec)
         failed: dict[bytes, Verdict] = {}
         deadline = time.monotonic() + self.seconds
 
@@ -109,16 +109,6 @@ class BuildSettler:
             if verdict is not None and verdict.kind == found.verdict.kind:
                 return result.smallest, FoundBuild(neighbour, found.spec, verdict), result.calls
         return result.smallest, None, result.calls
-
-    def _matrix(self, engine: Engine, found: FoundBuild) -> list[Build]:
-        """All builds that there are of its implementation, with the tunings up to its own, the plainest first."""
-        operator = found.build.operator
-        return [
-            build
-            for params in operators.get(operator).build_matrix()
-            for tuning in range(found.build.params.get("tuning", 0) + 1)
-            for build in engine.builds(operator, found.spec, {**params, "tuning": tuning})
-        ]
 
     def _confirmed(self, engine: Engine, found: FoundBuild, smallest: Build) -> tuple[Build, Verdict]:
         """Judge the plainest once more, or the one that was found, in a process that has compiled nothing."""
@@ -141,3 +131,13 @@ class BuildSettler:
             yield
         finally:
             engine.limits = self.limits
+
+
+def matrix_of(engine: Engine, build: Build, spec: str) -> list[Build]:
+    """All builds that there are of an implementation, with the tunings up to that of `build`, the plainest first."""
+    return [
+        other
+        for params in operators.get(build.operator).build_matrix()
+        for tuning in range(build.params.get("tuning", 0) + 1)
+        for other in engine.builds(build.operator, spec, {**params, "tuning": tuning})
+    ]
