@@ -105,7 +105,9 @@ def told(event: Event) -> str | None:
         case "finding" if event["unreduced"]:
             return f"[yellow]found[/] {e['signature']}: shrinking …"
         case "finding":
-            return f"[bold red]finding[/] {e['signature']}: {e['message']}\n        {e['file']}"
+            gone = f"\n        [dim]without {e['removed']}[/]" if e.get("removed") else ""
+            rate = f"\n        {e['rate']}" if e.get("rate") else ""
+            return f"[bold red]finding[/] {e['signature']}: {e['message']}{rate}{gone}\n        {e['file']}"
         case "withdrawn":
             return f"[dim]  {e['signature']} was {e['for']} all along[/]"
         case "known":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ from harness.events import Emit
 from harness.ledger import Ledger
 from harness.rate import Rate
 from harness.reduce import told
-from harness.signature import Signature
+from harness.signature import Bucket, Signature
 from harness.verdict import Verdict
 
 
@@ -64,6 +65,13 @@ class Recorder:
             }
         )
         return entry.signature
+
+    def shrunk(self, case: Case, where: Bucket, calls: int, since: float) -> None:
+        """What Hypothesis made of a failure, before it is reduced further."""
+        seconds = round(time.monotonic() - since, 2)
+        self.emit(
+            {"event": "shrunk", "as": where.kind, "case": json.loads(case.key()), "calls": calls, "seconds": seconds}
+        )
 
     def settled(
         self, entry: Entry, was: Signature | None, calls: int, since: float, removed: Sequence[str] = ()

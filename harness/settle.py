@@ -105,6 +105,7 @@ class Settler:
         if (owner := self.ledger.owner.get(found.bucket)) is not None:  # settled while this one waited
             self.recorder.known(found.unreduced, owner, found.verdict)
             return
+        self.recorder.shrunk(found.case, found.bucket, found.calls, found.since)
         small, confirmed = self._minimal(found, found.case, found.verdict)
         if confirmed.verdict.kind != found.verdict.kind and not confirmed.context:
             # A fresh process has another name for it, and so has every smaller case.

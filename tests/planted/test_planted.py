@@ -9,6 +9,7 @@ import pytest
 
 from harness import gpus, operators
 from harness.case import Case
+from harness.rate import measured, wilson
 from harness.resize import sizes
 from tests.planted import single_prefill, top_k_mask_logits
 from tests.planted.campaigns import hunt
@@ -49,6 +50,34 @@ def test_fault_is_found(fault: Fault, tmp_path: Path) -> None:
         assert {name: min(got[name], most) for name, most in fault.minimum.items()} == {
             n: got[n] for n in fault.minimum
         }
+
+
+TWO = {
+    "rereads_and_halves_k": ["wrong_set (float32, k_int64)", "wrong_set (float32, out_is_logits)"],
+    "erases_nan_and_takes_one_too_many": ["wrong_nan (float32)", "wrong_set (float16)"],
+}
+"""Kernels with two faults, and the signature that each leaves."""
+
+
+def test_a_fault_that_shows_in_one_run_of_five_states_its_rate(tmp_path: Path) -> None:
+    """The smallest case, and an interval that holds 51 of 256 (as far as five standard deviations: that misses once in a
+    million times); so many repeats as make a failure 99 % likely at its lower end."""
+    fault = next(f for f in FAULTS if f.name == "sometimes_wrong")
+    (entry,) = hunt(fault.operator, fault.spec, seed=SEED, cases=AT_MOST, after=0, folder=tmp_path).entries
+    assert isinstance(entry.subject, Case)
+    assert entry.rate is not None
+    assert {"logits": (1, 1)} == {name: view.shape for name, view in entry.subject.tensors.items()}
+    low, high = wilson(entry.rate.failed, entry.rate.runs, z=5)
+    assert low <= 51 / 256 <= high
+    assert entry.rate == measured(entry.rate.failed, entry.rate.runs)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_two_faults_in_one_kernel_are_two_entries(name: str, tmp_path: Path) -> None:
+    """Whichever is met first: one entry each, small, under its own name."""
+    fault = Fault(top_k_mask_logits.OPERATOR, top_k_mask_logits.HERE, name, "two.py", (), {}, "")
+    found = hunt(fault.operator, fault.spec, seed=SEED, cases=AT_MOST, after=300, folder=tmp_path)
+    assert TWO[name] == sorted(str(entry.signature).partition(" ")[2] for entry in found.entries)
 
 
 @pytest.mark.parametrize("lookalike", LOOKALIKES, ids=name_of)
