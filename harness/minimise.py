@@ -153,10 +153,15 @@ class Minimiser:
         of another kind than the one that was reduced; whoever asks has to begin anew with it.
         """
         pairs = 1 if self.verdict.kind in COSTLY else CONFIRM_PAIRS
+        if (
+            self.verdict.kind == SOMETIMES
+        ):  # all these runs are its rate, so as many as fit into the time that it is worth
+            in_time = RATE_SECONDS / 2 / max(self.engine.fastest, 1e-6)
+            pairs = int(min(RATE_PAIRS, max(CONFIRM_PAIRS, in_time)))
         for case in (smallest,) if smallest == original else (smallest, original):
             verdict = self.fresh((), case, pairs)
             if verdict.kind == SOMETIMES:
-                return self._with_rate(case, verdict)
+                return Confirmed(case, verdict, rate=measured(verdict.evidence.failed, verdict.evidence.runs))
             if same(verdict, self.verdict):
                 return Confirmed(case, verdict)
         if verdict.failed:
@@ -167,18 +172,6 @@ class Minimiser:
             if verdict.failed:
                 return self._fewest(original, before, verdict)
         return Confirmed(smallest, _in_used_process(self.best), shown=False)
-
-    def _with_rate(self, case: Case, verdict: Verdict) -> Confirmed:
-        """The rate over many runs, the ones that confirmed it not among them."""
-        seconds = max(self.engine.fastest, 1e-6)
-        pairs = int(min(RATE_PAIRS, max(CONFIRM_PAIRS, RATE_SECONDS / 2 / seconds)))
-        more = self.fresh((), case, pairs)
-        if more.kind == SOMETIMES:
-            return Confirmed(case, more, rate=measured(more.evidence.failed, more.evidence.runs))
-        failed = 2 * pairs if more.failed else 0
-        return Confirmed(
-            case, verdict, rate=measured(verdict.evidence.failed + failed, verdict.evidence.runs + 2 * pairs)
-        )
 
     def _fewest(self, case: Case, before: tuple[Case, ...], verdict: Verdict) -> Confirmed:
         """The calls before that it needs."""

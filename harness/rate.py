@@ -13,15 +13,15 @@ import msgspec
 
 Z95 = 1.959964
 """Of a normal distribution, 95 % lie within so many standard deviations."""
-Z90 = 1.644854
+Z90, Z99 = 1.644854, 2.575829
 
 CONFIDENCE = 0.99
 NEAR = 0.5
 """A smaller case keeps a failure if it shows at least this part of the rate that the case had which was found."""
 BATCH = 8
 """Pairs of runs between two looks at whether it is decided."""
-MOST_PAIRS = 64
-"""Where it is not decided by then, the estimate decides."""
+MOST_PAIRS = 128
+"""Where it is not decided by then, the smaller case keeps the failure unless its 95 % interval says that it does not."""
 
 
 class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +71,8 @@ Sample = Callable[[int], tuple[int, int] | None]
 def keeps(sample: Sample, reference: float) -> tuple[int, int] | None:
     """Whether what is sampled fails nearly as often as `reference` says: (failed, runs) if so, or None.
 
-    Samples until the rate is on one side of NEAR × reference with 90 % confidence, for MOST_PAIRS pairs at most.
+    Samples until the rate is above NEAR × reference with 90 % confidence, or below it with 99 % (who gives a step up does
+    not come back to it), for MOST_PAIRS pairs at most.
     """
     wanted = NEAR * reference
     failed = runs = 0
@@ -80,9 +81,8 @@ def keeps(sample: Sample, reference: float) -> tuple[int, int] | None:
         if found is None:
             return None
         failed, runs = failed + found[0], runs + found[1]
-        low, high = wilson(failed, runs, Z90)
-        if high < wanted:
+        if wilson(failed, runs, Z99)[1] < wanted:
             return None
-        if low > wanted:
-            break
-    return (failed, runs) if failed and failed / runs >= wanted else None
+        if wilson(failed, runs, Z90)[0] > wanted:
+            return failed, runs
+    return (failed, runs) if failed and wilson(failed, runs)[1] >= wanted else None

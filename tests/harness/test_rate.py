@@ -57,11 +57,11 @@ def sampler(rate, seed):
 
 
 def test_what_fails_as_often_is_kept_and_what_never_does_is_not():
-    """At a rate of one in five, for 200 seeds each: nothing that never fails is kept, nine of ten others are."""
+    """At a rate of one in five, for 200 seeds each: nothing that never fails is kept, and everything else is."""
     kept = [keeps(sampler(0.2, seed)[0], 0.2) is not None for seed in range(200)]
     never = [keeps(sampler(0.0, seed)[0], 0.2) for seed in range(200)]
     assert [None] * 200 == never
-    assert sum(kept) >= 180
+    assert [True] * 200 == kept
 
 
 def test_what_fails_far_less_often_is_given_up():

@@ -1,25 +1,40 @@
-"""How soon each planted fault is found: `python -m tests.planted.measure` prints the table of tests/planted/README.md.
+"""The tables of tests/planted/README.md, measured: `python -m tests.planted.measure found` and `… reduced`.
 
-Cases and seconds until the first failure, the median of five seeds, starting the process included; nothing is shrunk.
+`found`: cases and seconds until the first failure of each planted fault, the median of five seeds, starting the process
+included; nothing is shrunk. `reduced`: its case after Hypothesis and after reduction, what that took, how many signatures it
+left, and whether the script of its entry shows the bug in a folder that has the kernels and neither harness nor oracles;
+with `--python` in another environment, which need not have Warpcheck's dependencies.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
+from harness import features, implementations, operators, repro
+from harness.case import Case
+from harness.corpus import Entry
 from harness.events import Event
 from harness.fuzz import Campaign, Config
+from harness.resize import sizes
 from tests.planted import single_prefill, top_k_mask_logits
-from tests.planted.campaigns import LIMITS
+from tests.planted.campaigns import LIMITS, hunt
 from tests.planted.fault import Fault
+from tests.planted.test_planted import AFTER, AT_MOST, SEED
 
 SEEDS = range(1, 6)
-AT_MOST = 3000
+ROOT = Path(__file__).parents[2]
 
 
 class Enough(BaseException):
@@ -47,18 +62,105 @@ def first_failure(fault: Fault, seed: int, device: str) -> tuple[int, float] | N
     return None
 
 
-@click.command()
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
-def main(device: str) -> None:
-    """Print a Markdown table."""
+def extent(case: Case) -> str:
+    """Elements of all tensors, the dimensions that are more than one, and how many features are not the plainest."""
+    elements = sum(view.numel for view in case.tensors.values())
+    large = {n: s for n, s in sizes(case, operators.get(case.operator).dimensions(case)).items() if s != 1}
+    told = ", ".join(f"{name} {size}" for name, size in large.items())
+    return (
+        f"{elements} ({told}), {len(features.traits(case)) - 1}"
+        if told
+        else f"{elements}, {len(features.traits(case)) - 1}"
+    )
+
+
+@contextlib.contextmanager
+def elsewhere() -> Iterator[Path]:
+    """A folder with the kernels alone."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "tests").mkdir()
+        (folder / "tests" / "planted").symlink_to(ROOT / "tests" / "planted")
+        (folder / "impls").symlink_to(ROOT / "impls")
+        yield folder
+
+
+def shows(entry: Entry, python: str) -> str:
+    """Whether the entry's script exits 1 there; "none" for an entry that no script can show."""
+    implementation = implementations.load(entry.signature.operator, entry.implementation)
+    try:
+        text = repro.script(entry, path="entry.json", implementation=implementation)
+    except repro.NoScript:
+        return "none"
+    with elsewhere() as folder:
+        (folder / "bug.py").write_text(text, encoding="utf-8")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        done = subprocess.run(
+            [python, "bug.py"], cwd=folder, env={**kept, "PYTHONPATH": "."}, capture_output=True, timeout=600
+        )
+    return "shows it" if done.returncode == 1 or done.returncode < 0 else f"exit status {done.returncode}"
+
+
+def reduced(fault: Fault, device: str, python: str) -> tuple[Any, ...]:
+    """A row of the table."""
+    spec = os.path.relpath(fault.spec, ROOT)
+    with tempfile.TemporaryDirectory() as folder:
+        found = hunt(fault.operator, spec, seed=SEED, cases=AT_MOST, after=AFTER, folder=Path(folder), device=device)
+    if not found.entries:
+        return fault.name, "not found", "", "", "", 0, ""
+    entry = found.entries[0]
+    assert isinstance(entry.subject, Case)
+    shrunk = next(event for event in found.events if event["event"] == "shrunk")
+    settled = next(event for event in found.events if event["event"] == "finding" and not event["unreduced"])
+    before = msgspec.convert(shrunk["case"], Case)
+    return (
+        fault.name,
+        extent(before),
+        extent(entry.subject),
+        settled["calls"],
+        f"{settled['seconds']:.1f}",
+        len(found.entries),
+        shows(entry, python),
+    )
+
+
+def chosen(device: str, names: tuple[str, ...]) -> list[Fault]:
+    faults = (*top_k_mask_logits.FAULTS, *single_prefill.FAULTS)
+    return [f for f in faults if (not f.needs_gpu or device == "cuda") and (not names or f.name in names)]
+
+
+@click.group()
+def main() -> None:
+    """Print a table, in Markdown."""
+
+
+DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
+
+
+@main.command(name="found")
+@click.argument("names", nargs=-1)
+@DEVICE
+def found_command(names: tuple[str, ...], device: str) -> None:
+    """How soon each fault is found."""
     print("| fault | kind | cases | seconds | found |\n|---|---|---|---|---|")
-    for fault in (*top_k_mask_logits.FAULTS, *single_prefill.FAULTS):
-        if fault.needs_gpu and device == "cpu":
-            continue
+    for fault in chosen(device, names):
         seen = [found for seed in SEEDS if (found := first_failure(fault, seed, device)) is not None]
         cases = f"{statistics.median(c for c, _ in seen):.0f}" if seen else "–"
         seconds = f"{statistics.median(s for _, s in seen):.1f}" if seen else "–"
         print(f"| {fault.name} | {fault.kinds[0]} | {cases} | {seconds} | {len(seen)} of {len(SEEDS)} |", flush=True)
+
+
+@main.command(name="reduced")
+@click.argument("names", nargs=-1)
+@click.option("--python", default=sys.executable, help="The interpreter that runs the scripts.")
+@DEVICE
+def reduced_command(names: tuple[str, ...], python: str, device: str) -> None:
+    """How small each fault's case becomes, at what cost."""
+    print("| fault | after Hypothesis | after reduction | judgements | seconds | signatures | its script |")
+    print("|---|---|---|---|---|---|---|")
+    with contextlib.chdir(ROOT):
+        for fault in chosen(device, names):
+            print(f"| {' | '.join(map(str, reduced(fault, device, python)))} |", flush=True)
 
 
 if __name__ == "__main__":
