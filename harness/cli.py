@@ -12,6 +12,7 @@ from harness import __version__, campaigns, command, corpus, display, doctor, im
 from harness.case import CaseError
 from harness.command import CANNOT_RUN, DEVICE, FINDINGS, USAGE, clear_errors, say
 from harness.corpus_commands import corpus_group
+from harness.import_command import import_command
 from harness.reduce_command import reduce_command
 from harness.replay import Replayed, Replayer
 from harness.sanitize_command import sanitize_command
@@ -31,6 +32,7 @@ def main() -> None:
     warpcheck sanitize                              CUDA kernels on the CPU, under every check
     warpcheck repro corpus/.../ENTRY.json           show a failure again
     warpcheck corpus check                          are the known failures in order?
+    warpcheck import CALL.pt --operator …           make an entry of a call that was captured elsewhere
     """
 
 
@@ -39,6 +41,7 @@ main.add_command(campaigns.build)
 main.add_command(sanitize_command)
 main.add_command(reduce_command)
 main.add_command(corpus_group)
+main.add_command(import_command)
 
 
 @main.command()

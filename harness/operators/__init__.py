@@ -44,6 +44,13 @@ class Operator(Protocol):
     NAME: str
     OUTPUTS: tuple[str, ...]
     """Names of what a call returns, in order."""
+    FORMS: tuple[str, ...]
+    """What `form` may be among the params, from the plainest: "new" (no out), "out" (the tensor `out`), "out_is_" and the name
+    of an input (that very object), and an operator's own."""
+    PARAMS: tuple[str, ...]
+    """Names that a case's params may have."""
+    REQUIRED: tuple[str, ...]
+    """Names without which there is no call, each of a tensor or a parameter, the main tensor first."""
 
     def dimensions(self, case: Case) -> Mapping[str, tuple[str, ...]]:
         """Tensor name -> a name for each of its dimensions; dimensions of one name have one size in a legal call.

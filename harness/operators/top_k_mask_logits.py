@@ -31,6 +31,8 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 FORMS = ("new", "out", "out_is_logits", "in_place")
 """From the plainest."""
+PARAMS = ("form", "k", "k_on")
+REQUIRED = ("logits", "k")
 
 WRONG = (
     "relation",

@@ -28,8 +28,19 @@ from oracles import single_prefill as oracle
 from oracles.judgement import Judgement, Reference
 
 OUTPUTS = ("out", "lse")
+PARAMS = (
+    "form",
+    "causal",
+    "kv_layout",
+    "window_left",
+    "logits_soft_cap",
+    "sm_scale",
+    "use_fp16_qk_reduction",
+    "return_lse",
+)
+REQUIRED = ("q", "k", "v")
 
-__all__ = ["NAME", "dimensions", "simpler"]  # the rest of what an operator has is below
+__all__ = ["FORMS", "NAME", "dimensions", "simpler"]  # the rest of what an operator has is below
 
 _WORDS = {
     name: get_args(hint) for name, hint in get_type_hints(oracle.Semantics).items() if get_origin(hint) is Literal
