@@ -25,8 +25,8 @@ from torch import Tensor
 from harness import files
 from harness.case import ITEMSIZE, MAX_RANK, MAX_STORED_BYTES, MAX_TENSORS, CaseError, Natural, Params
 
-MAX_HEADER = 4 << 20
-"""Bytes of a safetensors header, or of the pickle in a torch.save file: a thousand times what a call needs."""
+MAX_HEADER = 256 << 10
+"""Bytes of a safetensors header, or of the pickle in a torch.save file: a hundred times what a call needs."""
 MAX_PARAMS = 1 << 20
 """Bytes of a file of parameters."""
 
