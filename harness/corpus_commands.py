@@ -270,6 +270,7 @@ def _cells(group: Stats) -> list[str]:
 
 
 def _bytes(size: int) -> str:
-    """In the largest unit of which there is at least one."""
+    """In the largest unit of which there is at least one, to three digits."""
     power = min((max(size, 1).bit_length() - 1) // 10, 4)
-    return f"{size / (1 << 10 * power):.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+    shown = size / (1 << 10 * power)
+    return f"{shown:.{0 if shown >= 100 or not power else 3 - len(str(int(shown)))}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
