@@ -3,8 +3,7 @@
 A torch.save file is a zip archive with a pickle in it. What the pickle names is looked at before torch reads it, so that
 one with a class in it is refused by that class's name; then `torch.load(weights_only=True)` does, which makes tensors and
 plain values alone. Views of one storage stay that, with their strides and offsets. The header of a safetensors file is
-JSON and small, so it is read here, strictly (https://huggingface.co/docs/safetensors); there every tensor is dense and by
-itself.
+JSON and small, so it is read here, strictly; there every tensor is dense and by itself.
 """
 
 from __future__ import annotations

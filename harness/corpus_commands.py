@@ -200,7 +200,7 @@ def merge(sources: tuple[Path, ...], folder: Path) -> None:
 
     \b
     warpcheck corpus merge night1/corpus night2/corpus
-    warpcheck corpus merge /mnt/h200/corpus --corpus all
+    warpcheck corpus merge cpu/corpus gpu/corpus --corpus all
 
     By signature: what is not there is added; of two the better one stays, which is the smaller case, but an open and reduced
     one before a fixed one, and both before one that was never reduced. A case that is open in one corpus and fixed in the

@@ -124,7 +124,7 @@ def _literal(value: float, bits: int, dtype: torch.dtype) -> Number:
     return "nan" if bits == _float_bits(math.nan, dtype) else f"0x{bits:0{2 * dtype.itemsize}x}"
 
 
-def _size(fill: Fill, dtype: torch.dtype) -> float:
+def _scale_of(fill: Fill, dtype: torch.dtype) -> float:
     """The scale of `uniform` and `dominant`: 1 by default."""
     value = (fill.values or (1.0,))[0]
     return float(encode((value,), dtype).view(dtype)) if bit_pattern(value) is not None else float(value)
@@ -178,7 +178,7 @@ def _uniform(
     if not dtype.is_floating_point:
         return _raw(fill, dtype, start, count, (), device)
     digits = min(FLOAT_LAYOUT[dtype][1], 29)
-    scale = _size(fill, dtype)
+    scale = _scale_of(fill, dtype)
     exponent = math.frexp(scale)[1] - 1 - digits if math.isfinite(scale) else 0
     n = below(words(fill.seed, start, count, device), 2 << digits) - (1 << digits)
     return (n.to(torch.float64) * 2.0**exponent).to(dtype).view(INT[dtype.itemsize])
@@ -194,7 +194,7 @@ def _dominant(
     columns = max(shape[-1] if shape else 1, 1)
     row = mix(fill.seed) % max(math.prod(shape[:-1]), 1)
     index = torch.arange(start, start + count, device=device)
-    scale = 16.0 * _size(fill, dtype)
+    scale = 16.0 * _scale_of(fill, dtype)
     large = _uniform(replace(fill, values=(scale,)), dtype, start, count, shape, device)
     return torch.where(index // columns == row, large, small)
 
