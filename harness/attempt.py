@@ -12,9 +12,9 @@ from torch import Tensor
 
 from harness.case import Case
 from harness.memory import Memory, PoisonFresh
-from harness.normalise import first_error, normalise
+from harness.normalise import normalise
 from harness.operators import Call, Operator
-from harness.verdict import MAX_LOG, Evidence, Verdict
+from harness.verdict import MAX_LOG, Evidence, Verdict, build_error
 from oracles.judgement import Reference
 
 
@@ -154,8 +154,7 @@ def build_failure(error: BaseException) -> Verdict | None:
         if not type(error).__module__.startswith("triton.compiler"):
             return None
         log, tool = str(error), "triton"
-    first = first_error(str(log))
-    return Verdict("build_error", f"{tool}: {first}", Evidence(error=f"{tool}: {first}", log=str(log)[-MAX_LOG:]))
+    return build_error(str(tool), str(log))
 
 
 def execution_failure(error: BaseException) -> Verdict | None:

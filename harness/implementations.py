@@ -4,6 +4,8 @@ An implementation is a callable with the operator's signature. What else it may 
     unsupported(params) -> str | None    why calls with these parameters are not for it, said before anything is built
     unavailable(device) -> str | None    why nothing at all can run on this torch.device
     build(params, arch) -> None          compile only; needs no GPU. Raises on failure, with `tool` and `log` if it can
+    translation_units()                  a context in which `build` compiles nothing; it is a list, which gets what a compiler
+                                         would have been handed (`harness.interesting.Unit`), to be reduced
     execution(schedule, checks, memory, poison)
                                          of CUDA kernels that also run on the CPU: a context in which they run as the case
                                          says (`Case.schedule`, `Case.checks`), may touch the (address, bytes) in the
@@ -34,6 +36,7 @@ from typing import Any
 import torch
 
 from harness.case import Build, Params
+from harness.interesting import Unit
 
 ENTRY_POINT_GROUP = "warpcheck.implementations"
 """Entry points of this group are named `<operator>.<implementation>` and point to a callable."""
@@ -113,6 +116,25 @@ class Implementation:
         """Compile. Raises whatever the implementation's compiler raises."""
         assert self.module is not None
         self.module.build(build.params, build.arch)
+
+    def units(self, build: Build) -> tuple[Unit, ...]:
+        """What `build` would hand to its compiler. Raises BadHook where it keeps that to itself."""
+        collect = getattr(self.module, "translation_units", None)
+        if collect is None or not self.can_build:
+            raise BadHook(
+                f"there is no source of {self.name} to be had: its module has no `translation_units`, which is for CUDA that "
+                "impls.cuda_build.compile_cubin compiles"
+            )
+        error: Exception | None = None
+        with collect() as found:
+            try:
+                self.build(build)
+            except Exception as raised:  # it may not like what it gets in the place of machine code
+                error = raised
+        if not found:
+            reason = f"{type(error).__name__}: {error}" if error else "it compiles nothing through `compile_cubin`"
+            raise BadHook(f"there is no source of {self.name} to be had: {reason}")
+        return tuple(Unit(unit.tool, unit.name, unit.text, tuple(unit.command)) for unit in found)
 
     def builds(self, params: Params) -> Iterator[Build]:
         """Every compilation that calls with these parameters can need: all architectures, all toolchain options."""

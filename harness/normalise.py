@@ -1,6 +1,8 @@
 """Messages without what changes from run to run: the text by which two failures are recognised as one.
 
-Numbers, sizes, addresses, paths, line numbers and mangled names go; words, types and quoted identifiers stay.
+Numbers, sizes, addresses, paths, line numbers and mangled names go. Of names, those of types, functions, members and
+headers stay, since they say which bug it is; those of variables go where the message says that it is one. A name that a
+compiler does not know may be either, and stays.
 """
 
 from __future__ import annotations
@@ -9,6 +11,15 @@ import re
 
 _RULES: tuple[tuple[str, str], ...] = (
     (r"\x1b\[[0-9;]*m", ""),
+    ("[\u2018\u2019]", "'"),  # g++ in a UTF-8 locale
+    (r"; did you mean '[^']*'\?", ""),
+    (r"\b((?:variable|parameter) [\"']?)\w+\b(?!\w*[\"']? of type)", r"\1NAME"),
+    (r'"\w+"(?= has already been declared)', '"NAME"'),
+    (
+        r"((?:conflicting declaration|redeclaration of|redefinition of) '(?!(?:struct|class|union|enum) )[^'()]*?[\s*&])\w+'",
+        r"\1NAME'",
+    ),
+    (r"(\bread-only \w+) '[^']*'", r"\1 'EXPRESSION'"),
     (r"0x[0-9a-fA-F]+", "ADDRESS"),
     (r"(?:[A-Za-z]:)?(?:[\w.\-+~]*/)+[\w.\-+]+(?:[(:]\d+[):]?)*", "FILE"),
     (r"\b[\w\-]+\.(?:cuh?|cpp|cc|h|hpp|py|ptx|ll|mlir)\b(?:[(:]\d+[):]?)*", "FILE"),
@@ -42,15 +53,44 @@ _BEFORE_THE_MESSAGE = re.compile(
 )
 
 
+_MISSING_HEADER = re.compile(
+    r'cannot open source file "(?P<edg>[^"]+)"|(?P<gcc>[\w./+\-]+): No such file or directory$'
+    r"|'(?P<clang>[^']+)' file not found|^missing header (?P<said>\S+)$"
+)
+
+_TRITONS_EXCERPT = re.compile(r"^at \d+:\d+:\n(?:.*\n)*?[ \t]*\^[ \t]*(?:\n|\Z)", re.MULTILINE)
+"""Where in a kernel it was, which the message follows."""
+
+_TRITONS_HEADING = re.compile(r"^PTXAS error: Internal Triton PTX codegen error$|^`ptxas` stderr:$", re.MULTILINE)
+"""What Triton writes above whatever ptxas said."""
+
+_TYPES = re.compile(r"^(?:operand|argument) types are: *(.*)")
+"""A line below an error of NVRTC or nvcc that says the same of many operators and functions."""
+
+
 def normalise(text: str, limit: int = 200) -> str:
     """One line, at most `limit` characters, the same for the same failure wherever and however often it happens."""
+    if missing := _MISSING_HEADER.search(text.strip()):
+        name = next(filter(None, missing.groups()))
+        return f"missing header {name.rpartition('/')[2] if name.startswith('/') else name}"[:limit]
     for rule, replacement in _RULES:
         text = re.sub(rule, replacement, text)
     return text.strip()[:limit]
 
 
 def first_error(log: str) -> str:
-    """The first error line of a compiler's output, normalised; the first line that is not empty where none looks like one."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    line = next((line for line in lines if _ERROR_LINE.search(line)), lines[0] if lines else "no output")
-    return normalise(_BEFORE_THE_MESSAGE.sub("", line, count=1) or line)
+    """The first of `errors`."""
+    return errors(log)[0]
+
+
+def errors(log: str) -> list[str]:
+    """The errors in a compiler's output, normalised; the first line that is not empty where none looks like one."""
+    telling = _TRITONS_HEADING.sub("", _TRITONS_EXCERPT.sub("", log))
+    lines = [line.strip() for line in (telling.strip() or log.strip() or "no output").splitlines() if line.strip()]
+    places = [i for i, line in enumerate(lines) if _ERROR_LINE.search(line)] or [0]
+    found = []
+    for place, end in zip(places, [*places[1:], len(lines)]):
+        message = _BEFORE_THE_MESSAGE.sub("", lines[place], count=1) or lines[place]
+        types = next((match[1] for line in lines[place + 1 : end] if (match := _TYPES.match(line))), "")
+        found.append(normalise(f"{message.rstrip(':')}: {types}" if types else message))
+    return found

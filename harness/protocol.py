@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from harness.case import Build, Case, Params
+from harness.interesting import Unit
 from harness.verdict import Verdict
 
 
@@ -38,6 +39,13 @@ class ListBuilds(msgspec.Struct, tag="list_builds"):
     operator: str
     spec: str
     params: Params
+
+
+class ListUnits(msgspec.Struct, tag="list_units"):
+    """What a build hands to its compiler. Answered by Units or Unusable."""
+
+    build: Build
+    spec: str
 
 
 class DescribeEnvironment(msgspec.Struct, tag="environment"):
@@ -91,6 +99,10 @@ class Builds(msgspec.Struct, tag="builds"):
     builds: tuple[Build, ...]
 
 
+class Units(msgspec.Struct, tag="units"):
+    units: tuple[Unit, ...]
+
+
 class Environment(msgspec.Struct, tag="environment_is"):
     found: dict[str, str]
 
@@ -101,8 +113,8 @@ class Failed(msgspec.Struct, tag="failed"):
     text: str
 
 
-Request = Inspect | JudgeCase | JudgeBuild | ListBuilds | DescribeEnvironment
-Reply = Inspected | Unusable | Unfit | Prepared | Calling | Judged | Builds | Environment | Failed
+Request = Inspect | JudgeCase | JudgeBuild | ListBuilds | ListUnits | DescribeEnvironment
+Reply = Inspected | Unusable | Unfit | Prepared | Calling | Judged | Builds | Units | Environment | Failed
 
 encode = msgspec.msgpack.encode
 decode_request = msgspec.msgpack.Decoder(Request).decode

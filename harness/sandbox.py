@@ -20,6 +20,7 @@ from typing import Any
 from harness import operators, protocol
 from harness.case import Build, Case, CaseError, Params
 from harness.child import Child, environment_for
+from harness.interesting import Unit
 from harness.journal import Journal
 from harness.normalise import normalise
 from harness.protocol import (
@@ -33,6 +34,7 @@ from harness.protocol import (
     Reply,
     Request,
     Unfit,
+    Units,
     Unusable,
 )
 from harness.verdict import Evidence, Verdict, skip
@@ -147,6 +149,12 @@ class Engine:
         reply = self._ask(protocol.ListBuilds(operator, spec, params), self.limits.start)
         assert isinstance(reply, Builds)
         return reply.builds
+
+    def units(self, build: Build, spec: str) -> tuple[Unit, ...]:
+        """What a build hands to its compiler. Raises UnusableImplementation where it keeps that to itself."""
+        reply = self._ask(protocol.ListUnits(build, spec), self.limits.start)
+        assert isinstance(reply, Units)
+        return reply.units
 
     def judge(self, case: Case, specs: Sequence[str], *, pairs: int = 1, sure: bool = True) -> list[Verdict]:
         """One verdict for each implementation, in order (`pairs` and `sure` are `Judge.judge`'s).

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from harness.normalise import first_error
+
 Stage = Literal["build", "call", "run", "memory", "values", "repeat"]
 
 STAGE_OF: dict[str, Stage] = {
@@ -103,3 +105,9 @@ PASS = Verdict("pass")
 
 def skip(reason: str) -> Verdict:
     return Verdict("skip", reason)
+
+
+def build_error(tool: str, log: str) -> Verdict:
+    """What a compiler's refusal comes to: `tool` names it, `log` is all that it said."""
+    error = f"{tool}: {first_error(log)}"
+    return Verdict("build_error", error, Evidence(error=error, log=log[-MAX_LOG:]))

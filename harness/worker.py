@@ -35,6 +35,7 @@ from harness.protocol import (
     Reply,
     Request,
     Unfit,
+    Units,
     Unusable,
 )
 
@@ -77,6 +78,8 @@ def answer(request: Request, device: str, send: Send) -> None:
             send(Judged(judge_build(build, load(build.operator, spec))))
         case protocol.ListBuilds(operator, spec, params):
             send(Builds(tuple(load(operator, spec).builds(params))))
+        case protocol.ListUnits(build, spec):
+            send(Units(load(build.operator, spec).units(build)))
         case protocol.DescribeEnvironment():
             send(Environment(environment.describe(request.device)))
 

@@ -8,6 +8,7 @@ says how).
 from .build import BUILD_AXES, SUPPORTED_ARCHS, BuildError, BuildOptions, compile_cubin, unsupported_options
 from .execution import execution
 from .launch import Kernel, arch_of_device, sm_count, unavailable
+from .units import TranslationUnit, translation_units
 
 __all__ = [
     "BUILD_AXES",
@@ -15,10 +16,12 @@ __all__ = [
     "BuildError",
     "BuildOptions",
     "Kernel",
+    "TranslationUnit",
     "arch_of_device",
     "compile_cubin",
     "execution",
     "sm_count",
+    "translation_units",
     "unavailable",
     "unsupported_options",
 ]

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from . import cache, headers
+from . import cache, headers, nvrtc, units
 
 SUPPORTED_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 
@@ -83,6 +84,9 @@ def compile_cubin(source: Path, arch: str, options: BuildOptions | None = None) 
     project, others = headers.project_headers(source)
     others = others or "#include" in options.prelude  # of what? It may be CUDA's
     text = source.read_text()
+    if (collected := units.collected()) is not None:
+        collected.append(_unit(text, source, others, arch, options))
+        return b""
     key = _cache_key(text, project, others, arch, options)
     with _lock_of(key):
         if (cubin := cache.load(key)) is not None:
@@ -116,34 +120,52 @@ def _lock_of(key: str) -> threading.Lock:
 
 @functools.cache
 def _nvrtc_version() -> str:
-    from cuda.bindings import nvrtc
+    from cuda.bindings import nvrtc as binding
 
-    result, major, minor = nvrtc.nvrtcVersion()
+    result, major, minor = binding.nvrtcVersion()
     if int(result):
         raise RuntimeError(f"nvrtcVersion failed: {result}")
     return f"{major}.{minor}"
 
 
 def _nvrtc(text: str, source: Path, needs_cuda_headers: bool, arch: str, options: BuildOptions) -> bytes:
-    from cuda.core import Program, ProgramOptions
-
-    include_path = [str(source.parent), str(headers.SHARED)]
-    if needs_cuda_headers:
-        if (cuda := headers.cuda_include_directory()) is None:
-            hint = "no CUDA headers found: install the wheels nvidia-cuda-runtime and nvidia-cuda-crt, or set CUDA_HOME"
-            raise BuildError("nvrtc", hint, hint)
-        include_path.append(str(cuda))
-    macros: list[str | tuple[str, str]] = [*options.defines]
-    if not options.half_operators:
-        macros += _NO_HALF_OPERATORS
-    nvrtc_options = ProgramOptions(
-        name=source.name, arch=arch, std=options.std, include_path=include_path, define_macro=macros or None
-    )
+    flags = [
+        *_target(arch, options),
+        *(f"--include-path={folder}" for folder in (source.parent, headers.SHARED)),
+        *_cuda_headers(needs_cuda_headers),
+        *(f"--define-macro={name}={value}" for name, value in _macros(options)),
+    ]
     try:
-        return bytes(Program(options.whole(source.name, text), "c++", nvrtc_options).compile("cubin").code)
-    except Exception as error:
-        # cuda.core has no public class for this: the compiler's log is in the message.
-        message = str(error)
-        log = message.partition("compilation log:")[2].strip() or message
-        first = next((line for line in log.splitlines() if "error" in line), message.splitlines()[0])
-        raise BuildError("nvrtc", f"{source.name} for {arch}: {first.strip()}", log) from error
+        return nvrtc.compile_unit(options.whole(source.name, text).encode(), source.name, flags)
+    except nvrtc.CompilationFailed as error:
+        first = next((line for line in error.log.splitlines() if "error" in line), error.log.splitlines()[0])
+        raise BuildError("nvrtc", f"{source.name} for {arch}: {first.strip()}", error.log) from error
+
+
+def _unit(text: str, source: Path, needs_cuda_headers: bool, arch: str, options: BuildOptions) -> units.TranslationUnit:
+    """What `_nvrtc` would hand to NVRTC, the project's headers and the macros inside."""
+    whole = units.flattened(options.whole(source.name, text), source.parent, (source.parent, headers.SHARED))
+    macros = "".join(f"#define {name} {value}\n" for name, value in _macros(options))
+    flags = (*_target(arch, options), *_cuda_headers(needs_cuda_headers))
+    return units.TranslationUnit(
+        "nvrtc", source.name, macros + whole, (sys.executable, "-P", str(Path(nvrtc.__file__)), *flags)
+    )
+
+
+def _target(arch: str, options: BuildOptions) -> tuple[str, ...]:
+    return f"--gpu-architecture={arch}", f"--std={options.std}"
+
+
+def _macros(options: BuildOptions) -> tuple[tuple[str, str], ...]:
+    without = () if options.half_operators else _NO_HALF_OPERATORS
+    return options.defines + tuple((name, "1") for name in without)
+
+
+def _cuda_headers(needed: bool) -> tuple[str, ...]:
+    """The option that finds CUDA's headers. Raises BuildError when they are needed and not there."""
+    if not needed:
+        return ()
+    if (cuda := headers.cuda_include_directory()) is None:
+        hint = "no CUDA headers found: install the wheels nvidia-cuda-runtime and nvidia-cuda-crt, or set CUDA_HOME"
+        raise BuildError("nvrtc", hint, hint)
+    return (f"--include-path={cuda}",)

@@ -38,6 +38,7 @@ from impls.cuda_build import (
     compile_cubin,
     execution,
     host,
+    translation_units,
     unavailable,
     unsupported_options,
 )
@@ -45,7 +46,17 @@ from impls.cuda_build import (
 from . import formats
 from .call import Call, LogitsTransform
 
-__all__ = ["ARCHS", "BUILD_AXES", "SEMANTICS", "build", "execution", "launch", "unavailable", "unsupported"]
+__all__ = [
+    "ARCHS",
+    "BUILD_AXES",
+    "SEMANTICS",
+    "build",
+    "execution",
+    "launch",
+    "translation_units",
+    "unavailable",
+    "unsupported",
+]
 
 ARCHS = SUPPORTED_ARCHS
 SEMANTICS = {

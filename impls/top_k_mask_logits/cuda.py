@@ -19,13 +19,24 @@ from impls.cuda_build import (
     compile_cubin,
     execution,
     sm_count,
+    translation_units,
     unavailable,
     unsupported_options,
 )
 
 from . import formats
 
-__all__ = ["ARCHS", "BUILD_AXES", "SEMANTICS", "build", "execution", "launch", "unavailable", "unsupported"]
+__all__ = [
+    "ARCHS",
+    "BUILD_AXES",
+    "SEMANTICS",
+    "build",
+    "execution",
+    "launch",
+    "translation_units",
+    "unavailable",
+    "unsupported",
+]
 
 ARCHS = SUPPORTED_ARCHS
 SEMANTICS = {"ties": "all", "nan": "keep"}

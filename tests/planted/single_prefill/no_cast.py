@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from impls.cuda_build import BuildOptions, compile_cubin
+from impls.cuda_build import BuildOptions, compile_cubin, translation_units
+
+__all__ = ["ARCHS", "BUILD_AXES", "build", "half_times_float", "translation_units", "unsupported"]
 
 ARCHS = ("sm_80", "sm_90a", "sm_120a")
 BUILD_AXES = {"half_operators": (True, False)}
