@@ -16,6 +16,7 @@ from harness.import_command import import_command
 from harness.reduce_command import reduce_command
 from harness.replay import Replayed, Replayer
 from harness.sanitize_command import sanitize_command
+from harness.source_command import flatten_command, interesting_command, reduce_source_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,6 +43,9 @@ main.add_command(sanitize_command)
 main.add_command(reduce_command)
 main.add_command(corpus_group)
 main.add_command(import_command)
+main.add_command(flatten_command)
+main.add_command(interesting_command)
+main.add_command(reduce_source_command)
 
 
 @main.command()

@@ -19,6 +19,7 @@ from harness.display import Face, Progress
 from harness.events import Emit
 from harness.implementations import UnknownImplementation
 from harness.log import EventLog
+from harness.reduce_source import NoSource
 from harness.sandbox import HarnessError, UnusableImplementation
 from harness.sanitize import NothingToSanitize
 
@@ -55,6 +56,7 @@ ERRORS = (
     NothingToBuild,
     NothingToSanitize,
     CaseError,
+    NoSource,
     repro.NoScript,
 )
 

@@ -64,6 +64,9 @@ _TRITONS_EXCERPT = re.compile(r"^at \d+:\d+:\n(?:.*\n)*?[ \t]*\^[ \t]*(?:\n|\Z)"
 _TRITONS_HEADING = re.compile(r"^PTXAS error: Internal Triton PTX codegen error$|^`ptxas` stderr:$", re.MULTILINE)
 """What Triton writes above whatever ptxas said."""
 
+_TRITONS_QUOTE = re.compile(r"^\w+(?:Error|Exception)\(([\"'])(.*)\1\)$")
+"""An exception inside of Triton's, as one of its versions writes what another writes plainly."""
+
 _TYPES = re.compile(r"^(?:operand|argument) types are: *(.*)")
 """A line below an error of NVRTC or nvcc that says the same of many operators and functions."""
 
@@ -92,5 +95,6 @@ def errors(log: str) -> list[str]:
     for place, end in zip(places, [*places[1:], len(lines)]):
         message = _BEFORE_THE_MESSAGE.sub("", lines[place], count=1) or lines[place]
         types = next((match[1] for line in lines[place + 1 : end] if (match := _TYPES.match(line))), "")
+        message = _TRITONS_QUOTE.sub(r"\2", message)
         found.append(normalise(f"{message.rstrip(':')}: {types}" if types else message))
     return found
