@@ -54,7 +54,7 @@ _BEFORE_THE_MESSAGE = re.compile(
 
 
 _MISSING_HEADER = re.compile(
-    r'cannot open source file "(?P<edg>[^"]+)"|(?P<gcc>[\w./+\-]+): No such file or directory$'
+    r'cannot open source file "(?P<edg>[^"]+)"|^(?P<gcc>[\w./+\-]+): No such file or directory$'
     r"|'(?P<clang>[^']+)' file not found|^missing header (?P<said>\S+)$"
 )
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,9 +168,11 @@ def find_reducer(asked: str | None) -> str | None:
     return None
 
 
-def run_reducer(reducer: str, bench: Bench, arguments: Sequence[str], seconds: float | None) -> str:
+def run_reducer(
+    reducer: str, bench: Bench, arguments: Sequence[str], seconds: float, tell: Callable[[str], None]
+) -> str:
     """Let a reducer work on the candidate, its output passed through, until it ends, the time is up or ctrl-C. How it ended,
-    in words."""
+    in words. `tell` gets a line when the reducer has to be stopped, which some answer with a traceback."""
     command = [reducer, *arguments, str(bench.script), bench.candidate.name]
     # In this process's group: ctrl-C at a terminal reaches it too, and it may draw on the terminal.
     process = subprocess.Popen(command, cwd=bench.folder)
@@ -178,8 +180,11 @@ def run_reducer(reducer: str, bench: Bench, arguments: Sequence[str], seconds: f
         status = process.wait(seconds)
         return "finished" if status == 0 else f"ended with exit status {status}"
     except subprocess.TimeoutExpired:
-        return f"stopped: {seconds:g} s are up"
+        tell(f"{seconds:g} s are up: stopping {Path(reducer).name}")
+        return f"stopped after {seconds:g} s"
     except KeyboardInterrupt:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(2.0)  # at a terminal it was interrupted as well
         return "interrupted"
     finally:
         _end(process)

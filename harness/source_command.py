@@ -136,7 +136,7 @@ def reduce_source_command(
     resumed = f", of which an earlier run left {now}" if now < before else ""
     say(f"{Path(program).name} on {escape(flat.unit.name)}, {before} bytes{resumed}: {escape(flat.question.error)}")
     start = time.monotonic()
-    ending = reduce_source.run_reducer(program, bench, arguments, seconds)
+    ending = reduce_source.run_reducer(program, bench, arguments, seconds, lambda line: say(escape(line)))
     source = reduce_source.result(bench, flat, target)
     spent = time.monotonic() - start
     if source is None:

@@ -82,6 +82,8 @@ class _Flattener:
     folders: Sequence[Path]
     read: set[Path] = field(default_factory=set)
     """Headers to be read once that came at a place under no conditional."""
+    perhaps: list[Path] = field(default_factory=list)
+    """Those that came at a place under one."""
     reading: list[Path] = field(default_factory=list)
 
     def inlined(self, text: str, beside: Path, level: int, *, sure: bool) -> str:
@@ -117,12 +119,14 @@ class _Flattener:
             raise ValueError(f"{path.name} is included {DEEPEST} headers deep")
         if once and sure:
             self.read.add(path)
+        elif once and path not in self.perhaps:
+            self.perhaps.append(path)
         self.reading.append(path)
         try:
             inlined = self.inlined(text, path.parent, int(guarded), sure=sure)
         finally:
             self.reading.pop()
-        if once and not guarded and not sure:
-            guard = f"INLINED_{re.sub(r'[^A-Za-z0-9]', '_', path.name)}"
+        if not guarded and path in self.perhaps:
+            guard = f"INLINED_{self.perhaps.index(path)}_{re.sub(r'[^A-Za-z0-9]', '_', path.name)}"
             inlined = f"#ifndef {guard}\n#define {guard}\n{inlined}\n#endif"
         return inlined.rstrip("\n")
