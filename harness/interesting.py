@@ -69,7 +69,7 @@ def compiled(tool: str, command: Sequence[str], file: Path, limit: float) -> Ver
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # so that what it starts can be ended with it
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread runs here
+                preexec_fn=die_with_parent,
             )
         except OSError as error:
             return skip(f"{command[0]}: {error.strerror or error}")
@@ -88,7 +88,7 @@ def compiled(tool: str, command: Sequence[str], file: Path, limit: float) -> Ver
     if status == 0:
         return PASS
     if status == 1:
-        return build_error(tool, text)
+        return build_error(tool, text.strip())
     if status == CANNOT_RUN:
         return skip(f"{tool} cannot run: {text.strip().splitlines()[-1] if text.strip() else 'it says nothing'}")
     how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
@@ -107,7 +107,9 @@ def as_it_should(question: Question, verdict: Verdict) -> bool:
 
 
 def others(verdict: Verdict) -> set[str]:
-    """The normalised errors of a compilation besides the first."""
+    """The normalised errors of a compilation besides the first; of one that died or hung, none."""
+    if verdict.kind != "build_error":
+        return set()
     return {error for error in errors(verdict.evidence.log) if not verdict.evidence.error.endswith(f": {error}")}
 
 

@@ -63,7 +63,9 @@ def flatten(entry: Entry, hang: float) -> Flat:
     Raises NoSource when there is none, UnusableImplementation when the implementation keeps its source to itself.
     """
     if not isinstance(entry.subject, Build):
-        raise NoSource("the entry is of a call; sources are reduced for entries of builds (`warpcheck build` finds them)")
+        raise NoSource(
+            "the entry is of a call; sources are reduced for entries of builds (`warpcheck build` finds them)"
+        )
     with Engine("cpu", build_only=True) as engine:
         units = engine.units(entry.subject, entry.implementation)
     said = []
@@ -96,7 +98,9 @@ def _question(entry: Entry, unit: Unit, verdict: Verdict, hang: float, seconds: 
         tool=unit.tool,
         command=unit.command,
         kind=entry.verdict.kind,
-        error=verdict.evidence.error if verdict.evidence.error in _says(entry, unit.tool) else entry.verdict.evidence.error,
+        error=verdict.evidence.error
+        if verdict.evidence.error in _says(entry, unit.tool)
+        else entry.verdict.evidence.error,
         limit=hang if hangs else max(ORDINARY_LIMIT, PATIENCE * seconds),
         others=tuple(sorted(interesting.others(verdict))),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
@@ -130,7 +131,10 @@ def reduce_source_command(
     if program is None:
         say(escape(reduce_source.HOW_TO_GET_ONE), to_stderr=True)
         say(f"the source, {before} bytes, is {escape(str(bench.candidate))}; by hand:", to_stderr=True)
-        say(f"cd {escape(str(bench.folder))} && REDUCER ./{bench.script.name} {bench.candidate.name}", to_stderr=True)
+        by_hand = (
+            f"cd {shlex.quote(str(bench.folder))} && REDUCER {shlex.join([str(bench.script), bench.candidate.name])}"
+        )
+        say(escape(by_hand), to_stderr=True)
         sys.exit(CANNOT_RUN)
     now = bench.candidate.stat().st_size
     resumed = f", of which an earlier run left {now}" if now < before else ""

@@ -44,7 +44,8 @@ CUDA = {
         "__global__ void k(__half* x, float scale) { x[0] = x[0] * scale; }"
     ),
     "half_to_int": (
-        "#define __CUDA_NO_HALF_CONVERSIONS__\n#include <cuda_fp16.h>\n__device__ int f(__half score) { int i = score; return i; }"
+        "#define __CUDA_NO_HALF_CONVERSIONS__\n#include <cuda_fp16.h>\n"
+        "__device__ int f(__half score) { int i = score; return i; }"
     ),
     "no_overload": (
         "struct Tile {};\n__device__ void load(float*, int); __device__ void load(int*, int);\n"
@@ -89,7 +90,8 @@ CXX = {
 }
 
 TRITON = {
-    "dot_dtypes": "score = tl.load(p + i[:, None] + i[None, :])\n    acc = tl.dot(score, score.to(tl.float16))\n    tl.store(p + i, acc)",
+    "dot_dtypes": "score = tl.load(p + i[:, None] + i[None, :])\n    "
+    "acc = tl.dot(score, score.to(tl.float16))\n    tl.store(p + i, acc)",
     "undefined_name": "score = tl.load(p + i)\n    tl.store(p + i, scores)",
     "other_undefined_name": "score = tl.load(p + i)\n    tl.store(p + i, weights)",
     "no_attribute": "score = tl.load(p + i)\n    tl.store(p + i, tl.tanhh(score))",
@@ -165,6 +167,7 @@ def program(*command: str, suffix: str = ".cu", **environment: str) -> Compiler:
 
 def ptxas(assembler: str) -> Compiler:
     """One that is given the PTX that nvcc makes, in a version that older assemblers read too."""
+
     def say(text: str, arch: str, std: str) -> str:
         with tempfile.TemporaryDirectory() as folder:
             source, ptx = Path(folder) / "kernel.cu", Path(folder) / "kernel.ptx"
@@ -184,7 +187,10 @@ def triton(text: str, arch: str, std: str) -> str:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    head = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef kernel(p, n, N: tl.constexpr):\n    i = tl.arange(0, N)\n"
+    head = (
+        "import triton\nimport triton.language as tl\n\n\n"
+        "@triton.jit\ndef kernel(p, n, N: tl.constexpr):\n    i = tl.arange(0, N)\n"
+    )
     with tempfile.TemporaryDirectory() as folder:
         name = f"kernel_{abs(hash((text, arch)))}"
         (Path(folder) / f"{name}.py").write_text(f"{head}    {text.strip()}\n")

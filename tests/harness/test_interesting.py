@@ -120,7 +120,9 @@ def test_in_the_folder_of_the_candidate(ask, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "k.cu").write_text("other")
     (tmp_path / "random.py").write_text("raise SystemExit('taken for a module')")
-    code = "import sys, harness.interesting as i; s = i.main(sys.argv[1:]); sys.exit(77 if 'torch' in sys.modules else s)"
+    code = (
+        "import sys, harness.interesting as i; s = i.main(sys.argv[1:]); sys.exit(77 if 'torch' in sys.modules else s)"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, str(tmp_path / "question.json")],
         cwd=tmp_path / "run",
@@ -133,7 +135,14 @@ def test_a_reducer_that_kills_its_test_kills_the_compiler(ask, tmp_path):
     """Whatever the signal."""
     ask("wrong")
     (tmp_path / "k.cu").write_text("hangs")
-    command = [sys.executable, "-P", "-m", "harness.interesting", str(tmp_path / "question.json"), str(tmp_path / "k.cu")]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "harness.interesting",
+        str(tmp_path / "question.json"),
+        str(tmp_path / "k.cu"),
+    ]
     process = subprocess.Popen(command, env=clean_environment(PYTHONPATH=str(ROOT)))
 
     def child():

@@ -16,7 +16,6 @@ VARIANTS = {"sm_80", "sm_90a", "c++20", "renamed"}
 VERSIONS = {"nvrtc": {"12.9"}, "ptxas": {"12.9"}, "triton": {"3.6"}}
 
 
-
 def test_every_bug_has_its_log():
     """Of every tool, in every variant; Triton and NVIDIA's in another version too."""
     assert {f"{tool}-{bug}" for tool, bugs in BUGS.items() for bug in bugs} == set(SAID)
@@ -80,7 +79,7 @@ def test_no_log_has_a_place_of_the_machine_it_was_made_on(name):
 
 
 NAMES = [
-    ("variable \"row\" is not a type name", "variable \"column\" is not a type name"),
+    ('variable "row" is not a type name', 'variable "column" is not a type name'),
     ("redeclaration of 'int row'", "redeclaration of 'int column'"),
     ("passing ‘x’ as ‘this’", "passing 'x' as 'this'"),
     ("'a' was not declared in this scope; did you mean 'b'?", "'a' was not declared in this scope"),
@@ -97,7 +96,7 @@ OTHERS = [
     ("redefinition of 'struct Tile'", "redefinition of 'struct Row'"),
     ("redefinition of 'float f(float)'", "redefinition of 'float g(float)'"),
     ("redeclaration of 'int row'", "redeclaration of 'float row'"),
-    ("identifier \"a\" is undefined", "identifier \"b\" is undefined"),
+    ('identifier "a" is undefined', 'identifier "b" is undefined'),
     ("a/x.h: No such file or directory", "b/x.h: No such file or directory"),
 ]
 

@@ -1,5 +1,7 @@
 """Translation units as single files: headers inlined as the preprocessor would read them, and nothing compiled."""
 
+# ruff: noqa: SIM300 - the expected value stands first
+
 import shutil
 import subprocess
 
@@ -42,9 +44,11 @@ SOURCES = {
     "first in a branch that is not taken": '#if 0\n#include "once.cuh"\n#endif\n#include "once.cuh"\nint end;\n',
     "one of two branches": '#ifdef A\n#include "deep.cuh"\n#else\n#include "once.cuh"\n#endif\n#include "deep.cuh"\n',
     "in a comment": '/*\n#include "once.cuh"\n*/\nint a; // #include\n#include "again.cuh"\n',
-    "in a literal": 'const char* s = R"x(\n#include "once.cuh"\n)x"; const char* t = "/*"; char q = \'"\';\n#include "once.cuh"\n',
-    "spaces": '  #  include   <once.cuh>  // why\nint end;\n',
-    "two of one name": '#if 0\n#include "once.cuh"\n#include "sub/once.cuh"\n#endif\n#include "once.cuh"\n#include "sub/once.cuh"\n',
+    "in a literal": 'const char* s = R"x(\n#include "once.cuh"\n)x"; const char* t = "/*"; char q = \'"\';\n'
+    '#include "once.cuh"\n',
+    "spaces": "  #  include   <once.cuh>  // why\nint end;\n",
+    "two of one name": '#if 0\n#include "once.cuh"\n#include "sub/once.cuh"\n#endif\n'
+    '#include "once.cuh"\n#include "sub/once.cuh"\n',
     "a cycle": '#include "cycle_a.cuh"\n#include "cycle_b.cuh"\n',
 }
 
@@ -97,7 +101,10 @@ def test_nothing_is_compiled_while_units_are_collected(folder, monkeypatch):
 
 BROKEN = {
     "in the file": ("int f() { return nothing; }\n", ""),
-    "in a header": ('#include "own.cuh"\n', "#pragma once\n#include <cuda_fp16.h>\ninline __device__ float f(half2 h) { return h * 2.0; }\n"),
+    "in a header": (
+        '#include "own.cuh"\n',
+        "#pragma once\n#include <cuda_fp16.h>\ninline __device__ float f(half2 h) { return h * 2.0; }\n",
+    ),
     "in the prelude": ("", ""),
 }
 
