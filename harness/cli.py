@@ -34,6 +34,7 @@ def main() -> None:
     warpcheck repro corpus/.../ENTRY.json           show a failure again
     warpcheck corpus check                          are the known failures in order?
     warpcheck import CALL.pt --operator …           make an entry of a call that was captured elsewhere
+    warpcheck reduce-source corpus/.../ENTRY.json   the smallest source that does not compile
     """
 
 

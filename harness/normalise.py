@@ -96,5 +96,8 @@ def errors(log: str) -> list[str]:
         message = _BEFORE_THE_MESSAGE.sub("", lines[place], count=1) or lines[place]
         types = next((match[1] for line in lines[place + 1 : end] if (match := _TYPES.match(line))), "")
         message = _TRITONS_QUOTE.sub(r"\2", message)
+        types = re.sub(
+            r"\b(?:const|volatile) ", "", types
+        )  # whether a variable is const is as little to the point as its name
         found.append(normalise(f"{message.rstrip(':')}: {types}" if types else message))
     return found

@@ -108,9 +108,9 @@ def test_what_may_be_a_type_or_a_function_keeps_its_name(a, b):
 
 
 def test_every_error_of_a_log():
-    """Not the first alone; with the types of each."""
+    """Not the first alone; with the types of each, const or not."""
     log = (
-        'k.cu(3): error: no operator "*" matches these operands\n            operand types are: __half * float\n'
+        'k.cu(3): error: no operator "*" matches these operands\n            operand types are: __half * const float\n'
         'k.cu(4): error: expected a ";"\n\n2 errors detected in the compilation of "k.cu".\n'
     )
     assert ['no operator "*" matches these operands: __half * float', 'expected a ";"'] == errors(log)

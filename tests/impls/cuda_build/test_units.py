@@ -2,12 +2,14 @@
 
 # ruff: noqa: SIM300 - the expected value stands first
 
+import importlib
+import re
 import shutil
 import subprocess
 
 import pytest
 
-from impls.cuda_build import BuildError, BuildOptions, build, compile_cubin, translation_units, units
+from impls.cuda_build import BuildError, BuildOptions, build, compile_cubin, nvrtc, translation_units, units
 from impls.cuda_build.units import flattened
 
 
@@ -97,6 +99,22 @@ def test_nothing_is_compiled_while_units_are_collected(folder, monkeypatch):
     assert "#define N 7\n#define __CUDA_NO_HALF_OPERATORS__ 1\n" in unit.text
     assert units.collected() is None
     assert b"\x7fELF" == compile_cubin(source, "sm_80", options)[:4]
+
+
+@pytest.mark.parametrize("backend", ["impls.single_prefill.cuda", "impls.top_k_mask_logits.cuda"])
+def test_a_flat_kernel_is_the_same_code(backend, monkeypatch):
+    """Bit for bit the machine code of the real one, whose headers include one another."""
+    module = importlib.import_module(backend)
+    stored = []
+    monkeypatch.setattr(build.cache, "store", lambda key, cubin: stored.append(cubin))
+    params = {"dtype": "float16", "half_operators": False}
+    module.build(params, "sm_80")
+    with module.translation_units() as found:
+        module.build(params, "sm_80")
+    (unit,) = found
+    flags = [word for word in unit.command if word.startswith("--")]
+    assert stored == [nvrtc.compile_unit(unit.text.encode(), unit.name, flags)]
+    assert [] == re.findall(r'^ *# *include *"(.*)"', unit.text, re.MULTILINE)
 
 
 BROKEN = {
