@@ -8,18 +8,10 @@ compiler does not know may be either, and stays.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _RULES: tuple[tuple[str, str], ...] = (
     (r"\x1b\[[0-9;]*m", ""),
-    ("[\u2018\u2019]", "'"),  # g++ in a UTF-8 locale
-    (r"; did you mean '[^']*'\?", ""),
-    (r"\b((?:variable|parameter) [\"']?)\w+\b(?!\w*[\"']? of type)", r"\1NAME"),
-    (r'"\w+"(?= has already been declared)', '"NAME"'),
-    (
-        r"((?:conflicting declaration|redeclaration of|redefinition of) '(?!(?:struct|class|union|enum) )[^'()]*?[\s*&])\w+'",
-        r"\1NAME'",
-    ),
-    (r"(\bread-only \w+) '[^']*'", r"\1 'EXPRESSION'"),
     (r"0x[0-9a-fA-F]+", "ADDRESS"),
     (r"(?:[A-Za-z]:)?(?:[\w.\-+~]*/)+[\w.\-+]+(?:[(:]\d+[):]?)*", "FILE"),
     (r"\b[\w\-]+\.(?:cuh?|cpp|cc|h|hpp|py|ptx|ll|mlir)\b(?:[(:]\d+[):]?)*", "FILE"),
@@ -53,10 +45,21 @@ _BEFORE_THE_MESSAGE = re.compile(
 )
 
 
-_MISSING_HEADER = re.compile(
-    r'cannot open source file "(?P<edg>[^"]+)"|^(?P<gcc>[\w./+\-]+): No such file or directory$'
-    r"|'(?P<clang>[^']+)' file not found|^missing header (?P<said>\S+)$"
+_COMPILERS_RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    ("[\u2018\u2019]", "'"),  # g++ in a UTF-8 locale
+    (r"; did you mean '[^']*'\?", ""),
+    (r"\b((?:variable|parameter) ([\"'])?)\w+(?(2)\2| has\b)", lambda m: f"{m[1]}NAME{m[2] or ' has'}"),
+    (r'"\w+"(?= has already been declared)', '"NAME"'),
+    (
+        r"((?:conflicting declaration|redeclaration of|redefinition of) '(?!(?:struct|class|union|enum) )[^'()]*?[\s*&])\w+'",
+        r"\1NAME'",
+    ),
+    (r"(\bread-only \w+) '[^']*'", r"\1 'EXPRESSION'"),
+    (r"^(?:could not|cannot) open source file \"(?:/.*/)?(.+)\"$", r"missing header \1"),
+    (r"^(?:/.*/)?([\w./+\-]+): No such file or directory$", r"missing header \1"),
+    (r"^'(?:/.*/)?([^']+)' file not found$", r"missing header \1"),
 )
+"""For what compilers say; the texts of other errors are not theirs to rename."""
 
 _TRITONS_EXCERPT = re.compile(r"^at \d+:\d+:\n(?:.*\n)*?[ \t]*\^[ \t]*(?:\n|\Z)", re.MULTILINE)
 """Where in a kernel it was, which the message follows."""
@@ -73,9 +76,8 @@ _TYPES = re.compile(r"^(?:operand|argument) types are: *(.*)")
 
 def normalise(text: str, limit: int = 200) -> str:
     """One line, at most `limit` characters, the same for the same failure wherever and however often it happens."""
-    if missing := _MISSING_HEADER.search(text.strip()):
-        name = next(filter(None, missing.groups()))
-        return f"missing header {name.rpartition('/')[2] if name.startswith('/') else name}"[:limit]
+    if re.fullmatch(r"missing header \S+", text):
+        return text[:limit]
     for rule, replacement in _RULES:
         text = re.sub(rule, replacement, text)
     return text.strip()[:limit]
@@ -95,9 +97,10 @@ def errors(log: str) -> list[str]:
     for place, end in zip(places, [*places[1:], len(lines)]):
         message = _BEFORE_THE_MESSAGE.sub("", lines[place], count=1) or lines[place]
         types = next((match[1] for line in lines[place + 1 : end] if (match := _TYPES.match(line))), "")
-        message = _TRITONS_QUOTE.sub(r"\2", message)
-        types = re.sub(
-            r"\b(?:const|volatile) ", "", types
-        )  # whether a variable is const is as little to the point as its name
-        found.append(normalise(f"{message.rstrip(':')}: {types}" if types else message))
+        # Whether an operand is const is as little to the point as its name.
+        types = re.sub(r"\b(?:const|volatile) ", "", types)
+        message = _TRITONS_QUOTE.sub(r"\2", f"{message.rstrip(':')}: {types}" if types else message)
+        for rule, replacement in _COMPILERS_RULES:
+            message = re.sub(rule, replacement, message)
+        found.append(normalise(message))
     return found

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         text = Path(file).read_bytes()
         compile_unit(text, Path(file).name, options)
     except CompilationFailed as error:
-        print(error.log, file=sys.stderr)
+        sys.stderr.buffer.write(error.log.encode())  # in any locale
         return 1
     except (ImportError, OSError, RuntimeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
