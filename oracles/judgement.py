@@ -71,6 +71,21 @@ class Reference:
         return int(total)
 
 
+@dataclass(frozen=True)
+class Right:
+    """What is right for one output, said so that anyone can check it without the oracle.
+
+    want: of the output's dtype, where bound is None and every bit counts; else float64. bound: float64, or None.
+    also: what else is right, by name, bool of the output's shape: "nan", "inf", "-inf", or "finite" (any finite number).
+    quota: int64 [rows] or None: how many elements of a row that `also` speaks of have to be `want`; -1 is any number.
+    """
+
+    want: Tensor
+    bound: Tensor | None = None
+    also: dict[str, Tensor] = field(default_factory=dict)
+    quota: Tensor | None = None
+
+
 CHUNK = 1 << 18
 """Words mixed at a time: small enough for a cache."""
 

@@ -38,10 +38,10 @@ from oracles.attention_bounds import Attended, Reach, Values, attend, may_overfl
 from oracles.attention_contract import contract
 from oracles.attention_problem import Problem, Scores, Semantics, either
 from oracles.attention_scores import scores
-from oracles.judgement import Judgement, Reference
+from oracles.judgement import Judgement, Reference, Right
 from oracles.rounding import LARGEST, OVERFLOW
 
-__all__ = ["Semantics", "contract", "judge", "reference"]
+__all__ = ["Semantics", "contract", "judge", "reference", "rights"]
 
 SLICE = 1 << 17
 """Scores at a time: bounds the scratch memory, some 20 arrays of them, and keeps it near the processor."""
@@ -291,3 +291,16 @@ def _judge_one(got: Tensor, want: Tensor, bound: Tensor, states: Tensor, scale: 
         if bool(wrong.any()):
             return Judgement(kind, wrong, want, bound, worst, vacuous)
     return Judgement("divergence", ~right, want, bound, worst, vacuous)
+
+
+def rights(reference: Reference) -> dict[str, Right]:
+    """The same, to be checked without this module: the bound, and the states that are right beside that of want."""
+    found = {}
+    for name, want in reference.want.items():
+        states = reference.extra[name]
+        shown = {"nan": (NAN, want.isnan()), "inf": (PLUS, want == math.inf), "-inf": (MINUS, want == -math.inf)}
+        also = {state: ((states & bit) > 0) & ~here for state, (bit, here) in shown.items()}
+        also["finite"] = (states & FREE) > 0
+        also = {state: mask for state, mask in also.items() if bool(mask.any())}
+        found[name] = Right(want, reference.bound[name], also)
+    return found

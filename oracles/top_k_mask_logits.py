@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from oracles.judgement import Judgement, Reference, bits
+from oracles.judgement import Judgement, Reference, Right, bits
 from oracles.overlap import same_view, share_a_byte
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -161,3 +161,14 @@ def judge(outputs: dict[str, Tensor], ref: Reference) -> dict[str, Judgement]:
         if present:
             return {"out": Judgement(kind, mask, want, ref.bound["out"], ratio=float("inf"))}
     return {"out": Judgement(None, torch.zeros_like(right), want, ref.bound["out"])}
+
+
+def rights(ref: Reference) -> dict[str, Right]:
+    """The same, to be checked without this module: an element that may stay or go wants to stay, and -inf is also right."""
+    source, allowed, quota = ref.extra["bits"], ref.extra["allowed"], ref.extra["quota"]
+    minus_inf = bits(torch.full((), -torch.inf, dtype=ref.dtype["out"], device=source.device))
+    want = torch.where(allowed, source, minus_inf).view(ref.dtype["out"])
+    optional = allowed & ~ref.extra["required"]
+    if not bool(optional.any()):
+        return {"out": Right(want)}
+    return {"out": Right(want, also={"-inf": optional}, quota=quota if bool((quota >= 0).any()) else None)}

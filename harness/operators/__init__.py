@@ -19,7 +19,7 @@ from torch import Tensor
 
 from harness.case import Case, Params
 from harness.strategies import Scale
-from oracles.judgement import Judgement, Reference
+from oracles.judgement import Judgement, Reference, Right
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,12 @@ class Operator(Protocol):
 
     def judge(self, outputs: dict[str, Tensor], reference: Reference) -> dict[str, Judgement]:
         """Each output against its reference."""
+
+    def rights(self, reference: Reference) -> dict[str, Right]:
+        """What `judge` goes by, in terms that a script without the oracle can check."""
+
+    def why(self, case: Case, semantics: Any) -> str:
+        """The contract in a clause or two, in ASCII: which result is right for this call, and how near it has to come."""
 
     def build_params(self, case: Case) -> Params:
         """What an implementation's `build` and `unsupported` are told of a case: whatever selects another binary."""

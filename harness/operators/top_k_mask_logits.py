@@ -22,7 +22,7 @@ from harness.case import Case, Fill, Number, Params, View, contiguous, tidy
 from harness.operators import Call
 from harness.strategies import LEGAL_RELATIONS, PLAIN, RELATIONS, VOCABULARIES, Layout, Scale
 from oracles import top_k_mask_logits as oracle
-from oracles.judgement import Judgement, Reference
+from oracles.judgement import Judgement, Reference, Right
 
 NAME = "top_k_mask_logits"
 OUTPUTS = ("out",)
@@ -234,6 +234,19 @@ def reference(call: Call, semantics: oracle.Semantics) -> Reference:
 
 def judge(outputs: dict[str, Tensor], reference: Reference) -> dict[str, Judgement]:
     return oracle.judge(outputs, reference)
+
+
+def rights(reference: Reference) -> dict[str, Right]:
+    return oracle.rights(reference)
+
+
+def why(case: Case, semantics: oracle.Semantics) -> str:
+    stay = {
+        "all": "every element that is at least its row's k-th largest stays (all that tie with it)",
+        "exactly_k": "the k largest elements of a row stay (any k of those that tie)",
+    }[semantics.ties]
+    nan = {"keep": "", "mask": ", NaNs too", "unspecified": ", rows with a NaN are free to"}[semantics.nan]
+    return f"{stay}, bit for bit; all others become -inf{nan}; NaN ranks highest"
 
 
 def build_params(case: Case) -> Params:

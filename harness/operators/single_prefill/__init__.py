@@ -25,7 +25,7 @@ from harness.operators.single_prefill.simpler import simpler
 from harness.resize import sizes
 from harness.strategies import Scale
 from oracles import single_prefill as oracle
-from oracles.judgement import Judgement, Reference
+from oracles.judgement import Judgement, Reference, Right
 
 OUTPUTS = ("out", "lse")
 PARAMS = (
@@ -95,6 +95,31 @@ def reference(call: Call, semantics: oracle.Semantics) -> Reference:
 
 def judge(outputs: dict[str, Tensor], reference: Reference) -> dict[str, Judgement]:
     return oracle.judge(outputs, reference)
+
+
+def rights(reference: Reference) -> dict[str, Right]:
+    return oracle.rights(reference)
+
+
+def why(case: Case, semantics: oracle.Semantics) -> str:
+    made = build_params(case)
+    own = semantics.logits_transform is not None
+    steps = [
+        "sm_scale * q.k",
+        *(["the kernel's own transform"] if own else []),
+        *(["+ slope * (key - query), both counted from the last"] if made["alibi"] and not own else []),
+        *(["cap * tanh(score / cap)"] if made["soft_cap"] and not own else []),
+        *([f"the {made['mask']} mask"] if made["mask"] != "none" else []),
+        *(["the window"] if made["window"] else []),
+        "softmax, times v",
+    ]
+    base = {"log2": "2", "ln": "e"}[semantics.lse]
+    lse = f"; the LSE is to base {base}" if case.params.get("return_lse") is True else ""
+    sums = "float16" if made["fp16_qk"] else "float32"
+    return (
+        f"{', then '.join(steps)}, in float64{lse}; the bound is what {sums} sums of q.k, float32 arithmetic after them and "
+        f"rounding to {made['dtype']} can be off by"
+    )
 
 
 def build_params(case: Case) -> Params:
