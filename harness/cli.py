@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from harness import __version__, campaigns, command, corpus, display, doctor, implementations, operators, repro
+from harness import __version__, campaigns, command, corpus, display, doctor, implementations, operators
 from harness.case import CaseError
 from harness.command import CANNOT_RUN, DEVICE, FINDINGS, USAGE, clear_errors, say
 from harness.corpus_commands import corpus_group
 from harness.import_command import import_command
 from harness.reduce_command import reduce_command
 from harness.replay import Replayed, Replayer
+from harness.repro_command import repro_command
 from harness.sanitize_command import sanitize_command
 from harness.source_command import flatten_command, interesting_command, reduce_source_command
 
@@ -40,6 +41,7 @@ def main() -> None:
 
 main.add_command(campaigns.fuzz)
 main.add_command(campaigns.build)
+main.add_command(repro_command)
 main.add_command(sanitize_command)
 main.add_command(reduce_command)
 main.add_command(corpus_group)
@@ -84,38 +86,6 @@ def _why(found: Replayed) -> str:
     if found.outcome in ("unreadable", "cannot run"):
         return f"[dim]({escape(found.verdict.message)})[/]"
     return f"[dim]{found.verdict.kind}[/]"
-
-
-@main.command(name="repro")
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option(
-    "--script", "target", type=click.Path(dir_okay=False, path_type=Path), help="Write a self-contained Python file."
-)
-@click.option(
-    "--repeat", type=click.IntRange(1), help="Runs under each poison. [default: 1, or 10 for one that comes and goes]"
-)
-@DEVICE
-@clear_errors
-def repro_command(path: Path, target: Path | None, repeat: int | None, device: str) -> None:
-    """Show a failure again.
-
-    Exit status, fit for `git bisect run`: 0 passes, 1 reproduces, 125 cannot run here, 2 the entry cannot be read.
-    """
-    where = command.device_of(device)
-    entry = corpus.read(path)
-    if target is not None:
-        repro.write(entry, path, target, implementations.load(entry.signature.operator, entry.implementation))
-        say(f"wrote {target}: python {target} exits 1 while the bug is there")
-    with Replayer(where) as replayer:
-        verdict = replayer.judge(entry, repeat=repeat)
-    if verdict.kind == "skip":
-        say(f"cannot run here: {escape(verdict.message)}", to_stderr=True)
-        sys.exit(CANNOT_RUN)
-    if verdict.failed:
-        rate = f" ({verdict.evidence.failed} of {verdict.evidence.runs} runs)" if verdict.evidence.runs else ""
-        say(f"[bold red]reproduces[/] {verdict.kind}{rate}: {escape(verdict.message)}")
-        sys.exit(FINDINGS)
-    say("[green]passes[/]")
 
 
 @main.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,7 +16,6 @@ from harness import operators
 from harness.case import Case
 from harness.corpus import Entry
 from harness.implementations import ENTRY_POINT_GROUP, Implementation, built_in
-from harness.memory import Memory
 from harness.operators import Call
 from harness.repro.spell import NoScript
 
@@ -82,13 +82,13 @@ def _entry_point(operator: str, name: str) -> str:
 
 
 def statement(
-    case: Case, call: Call, memory: Memory, target: Kernel, implementation: Implementation | None
+    case: Case, call: Call, tensors: Mapping[str, Tensor], target: Kernel, implementation: Implementation | None
 ) -> tuple[str, dict[str, str]]:
-    """The call as an expression, and for each output the variable that holds the result.
+    """The call, which `bind` made of these tensors, as an expression; and for each output the variable that holds the result.
 
     An output that is given to the call is the tensor of that name; a fresh one gets the output's own.
     """
-    names = {id(tensor): name for name, tensor in memory.tensors.items()}
+    names = {id(tensor): name for name, tensor in tensors.items()}
 
     def spelled(value: object) -> str:
         if isinstance(value, Tensor):

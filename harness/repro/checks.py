@@ -59,11 +59,10 @@ def lines(result: str, name: str, right: Right, entry: Entry) -> list[str]:
         also={state: mask[places] for state, mask in right.also.items() if bool(mask[places].any())},
     )
     index = torch.stack(places, 1).tolist()
-    body = ", ".join(str(tuple(i)) for i in index)
-    of = f"of {right.want.numel()} elements, the one that was worst and a sample"
+    unbroken = ", ".join(str(tuple(i)).replace(" ", "\xa0") for i in index)
     return [
-        f"# {name}: {of}",
-        *spell.wrapped("index = [", body, "]"),
+        f"# Of the {right.want.numel()} elements of {name}, the one that was worst and a sample.",
+        *(line.replace("\xa0", " ") for line in spell.wrapped("index = [", unbroken, "]")),
         *_whole(few),
         *_compare(f"{result}[tuple(zip(*index))]", name, few, index="index"),
     ]
@@ -115,8 +114,8 @@ def _readable(want: Tensor, bound: Tensor) -> Tensor:
 
 
 def _compare(result: str, name: str, right: Right, *, index: str) -> list[str]:
+    whole = INT[right.want.dtype.itemsize]
     if right.bound is None:
-        whole = INT[right.want.dtype.itemsize]
         compared = [f"got = {result}.cpu()", f"wrong = got.view({whole}) != want.view({whole})  # bit for bit"]
         tolerance = ""
     else:
@@ -132,14 +131,18 @@ def _compare(result: str, name: str, right: Right, *, index: str) -> list[str]:
         compared.append(f"wrong &= ~({STATES[state]} & {_variable(state)})")
     if right.quota is not None:
         compared.append("wrong |= or_minus_inf & ((stay != quota) & (quota >= 0))[:, None]")
+    shown = "{got[i].item()}", "{want[i].item()}"
+    if right.bound is None and spell.odd(right.want.reshape(-1)):
+        shown = (
+            f"{shown[0]} (bits {{got.view({whole})[i].item()}})",
+            f"{shown[1]} (bits {{want.view({whole})[i].item()}})",
+        )
     other = _alternatives(right)
-    if right.want.ndim == 0:
-        raise NoScript("a result without dimensions")
     where = "list(index[i[0]])" if index else "list(i)"
     return [
         *compared,
         "for i in map(tuple, wrong.nonzero().tolist()):",
-        f'    problems.append(f"{name}{{{where}}} is {{got[i].item()}}, should be {{want[i].item()}}{tolerance}{other}")',
+        f'    problems.append(f"{name}{{{where}}} is {shown[0]}, should be {shown[1]}{tolerance}{other}")',
     ]
 
 
@@ -212,7 +215,7 @@ def untouched(memories: list[str], writes: list[str]) -> tuple[list[str], list[s
         "for number, (old, new) in enumerate(zip(before, memories)):",
         "    places = (old != new).nonzero()[:, 0].tolist()",
         "    if places:",
-        "        where = f\"byte {places[0] - GUARD} of memory {number}, {len(places)} bytes in all\"",
+        '        where = f"byte {places[0] - GUARD} of memory {number}, {len(places)} bytes in all"',
         '        problems.append(f"wrote outside its output: {where}")',
     ]
     return before, after

@@ -57,9 +57,9 @@ class Generator:
         lines = []
         for index, value in {p.index % count: p.value for p in fill.planted}.items():
             raw = encode((value,), dtype)
-            text = spell.numbers(raw.view(dtype))
-            bits = "" if text else f".view({INT[dtype.itemsize]})"
-            lines.append(f"{name}.view(-1){bits}[{index}] = {text[0] if text else int(raw)}")
+            odd = bool(spell.odd(raw.view(dtype)))
+            bits = f".view({INT[dtype.itemsize]})" if odd else ""
+            lines.append(f"{name}.view(-1){bits}[{index}] = {int(raw) if odd else spell.numbers(raw.view(dtype))[0]}")
         return lines
 
 
@@ -143,7 +143,10 @@ def _spread_bits(dtype: torch.dtype) -> str:
 
 
 def _spread(fill: Fill, dtype: torch.dtype) -> tuple[list[str], str]:
-    return [f"bits = {_spread_bits(dtype)}", _made("bits", dtype)], "Sign and mantissa random, exponent one of 8 around 1."
+    return [
+        f"bits = {_spread_bits(dtype)}",
+        _made("bits", dtype),
+    ], "Sign and mantissa random, exponent one of 8 around 1."
 
 
 def _near_bits(fill: Fill, dtype: torch.dtype) -> str:
@@ -178,7 +181,10 @@ def _outlier(fill: Fill, dtype: torch.dtype) -> tuple[list[str], str]:
         "at = torch.arange(count) % shape[-1] == mix(seed) % shape[-1]",
         f"bits = torch.where(at, {int(encode((huge,), dtype)[0])}, {_near_bits(fill, dtype)})",
     ]
-    return [*lines, _made("bits", dtype)], f"One value but for its 3 lowest bits, and one element a row that is {huge:g}."
+    return [
+        *lines,
+        _made("bits", dtype),
+    ], f"One value but for its 3 lowest bits, and one element a row that is {huge:g}."
 
 
 def _mostly_minus_inf(fill: Fill, dtype: torch.dtype) -> tuple[list[str], str]:

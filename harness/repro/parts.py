@@ -7,10 +7,14 @@ import re
 from harness.case import Build
 
 VARIABLES = frozenset(
-    """device problems got want bound wrong index quota stay changed memories before number old new places where result
-    outputs held address attempt run first other more memory values nan inf or_nan or_inf or_minus_inf or_finite mix words
-    prod torch sys os versions child execution Poisoned GUARD math i x error""".split()
-)
+    {
+        "device", "problems", "got", "want", "bound", "wrong", "index", "quota", "stay", "changed", "memories",
+        "before", "number", "old", "new", "places", "where", "result", "outputs", "held", "address", "attempt",
+        "run", "first", "other", "more", "memory", "values", "nan", "inf", "or_nan", "or_inf", "or_minus_inf",
+        "or_finite", "mix", "words", "prod", "torch", "sys", "os", "versions", "child", "execution", "Poisoned",
+        "GUARD", "error", "suppress", "which",
+    }
+)  # fmt: skip
 """Names that a script uses itself."""
 
 HANG = 60
@@ -133,7 +137,11 @@ def imports(code: str) -> str:
     """The import statements for what a script uses."""
     modules = ("faulthandler", "os", "runpy", "subprocess", "sys", "traceback")
     used = [f"import {name}" for name in modules if re.search(rf"(?<![\w.\"']){name}\.", code)]
-    math = [name for name in ("inf", "nan", "prod") if re.search(rf"(?<![\w.\"'-]){name}\b(?!\")|-{name}\b(?!\")", _bare(code))]
+    math = [
+        name
+        for name in ("inf", "nan", "prod")
+        if re.search(rf"(?<![\w.\"'-]){name}\b(?!\")|-{name}\b(?!\")", _bare(code))
+    ]
     used += ["from contextlib import suppress"] if "suppress(" in code else []
     used += [f"from math import {', '.join(math)}"] if math else []
     used += ["from shutil import which"] if "which(" in code else []

@@ -8,6 +8,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import PurePath
 
+import torch
+
 from harness import operators
 from harness.case import Build, Case
 from harness.corpus import Entry
@@ -100,7 +102,7 @@ class _Writer:
         self.made = self._make(case, memory, call, self.kernel)
 
     def _make(self, case: Case, memory: Memory, call: Call, target: Kernel) -> _Made:
-        expression, results = statement(case, call, memory, target, self.implementation)
+        expression, results = statement(case, call, memory.tensors, target, self.implementation)
         return _Made(case, memory, call, expression, results)
 
     def text(self) -> str:
@@ -110,9 +112,9 @@ class _Writer:
             arguments = "poison" if self.poisons else ""
             returned = ["return problems, " + (", ".join(self._compared()) or "None")]
             function = [*body, *returned]
-            sections += self._context() + [f"def attempt({arguments}):\n" + _indented(function), self._runs()]
+            sections += [*self._context(), f"def attempt({arguments}):\n" + _indented(function), self._runs()]
         else:
-            sections += self._context() + ["\n".join(body), parts.END]
+            sections += [*self._context(), "\n".join(body), parts.END]
         if self.kind == "process_died":
             sections.insert(1, parts.CHILD)
         if self.kind == "hang":
@@ -121,7 +123,9 @@ class _Writer:
         if "Poisoned(" in "".join(sections):
             support.append(parts.POISONED)
         if self.inputs.frame.guards:
-            support.insert(0, f"GUARD = {guard_of(self.case)}  # bytes before and after all memory that is given to the kernel\n")
+            support.insert(
+                0, f"GUARD = {guard_of(self.case)}  # bytes before and after all memory that is given to the kernel\n"
+            )
         sections[1:1] = support
         first, rest = parts.device(self.entry.device), "\n\n".join(part.strip("\n") for part in sections)
         rest = re.sub(r"\n{2,}(def |class )", r"\n\n\n\1", rest)
@@ -134,7 +138,11 @@ class _Writer:
         lines = ["# The inputs.", *self.inputs.lines(made.case, made.memory), ""]
         start = [*lines, "problems = []"]
         if self.kind in ILLEGAL:
-            return [*start, f"# Expected: ValueError or TypeError, since {self.reason}.", *parts.must_raise(made.expression)]
+            return [
+                *start,
+                f"# Expected: ValueError or TypeError, since {self.reason}.",
+                *parts.must_raise(made.expression),
+            ]
         if self.kind in RAISES:
             return [*start, "# Expected: the call is legal and returns.", *parts.must_return(made.expression)]
         if self.kind in ("in_place_differs", "layout_differs"):
@@ -144,7 +152,7 @@ class _Writer:
         rights = self._rights()
         why = f"# Expected: {self._why}."
         if self.kind == "wrong_metadata":
-            looks = [checks.Looks(r.want.dtype if r.bound is None else d, tuple(r.want.shape)) for r, d in rights.values()]
+            looks = [checks.Looks(dtype, tuple(right.want.shape)) for right, dtype in rights.values()]
             given = None if made.fresh else next(iter(made.results.values()))
             return [*start, *checks.metadata(made.expression, looks, given, list(made.case.tensors))]
         lines += [*self._called(), "", *textwrap.wrap(why, 100, subsequent_indent="# "), "problems = []"]
@@ -169,7 +177,7 @@ class _Writer:
             return [worst.output]
         return list(self.made.results)
 
-    def _rights(self) -> dict[str, tuple[Right, object]]:
+    def _rights(self) -> dict[str, tuple[Right, torch.dtype]]:
         """What is right for each output, with its dtype."""
         copies = {name: self.made.memory.read(name) for name in self.case.tensors}
         declared = self.implementation.semantics if self.implementation else {}
@@ -230,9 +238,13 @@ class _Writer:
         other = ", ".join(f"other_{name}" for name in outputs) or "_"
         if self.poisons:
             a, b = POISONS
-            lines = [f"problems, {first} = attempt(poison={a:#x})", f"more, {other} = attempt(poison={b:#x})", "problems += more"]
+            lines = [
+                f"problems, {first} = attempt(poison={a:#x})",
+                f"more, {other} = attempt(poison={b:#x})",
+                "problems += more",
+            ]
             for name in outputs:
-                words = "two results by what memory that is no input holds"
+                words = "it depends on memory that holds no input"
                 lines += checks.equal(f"first_{name}", f"other_{name}", name, dtypes[name], words)
             return "\n".join(lines) + "\n\n" + parts.END.strip("\n")
         repeats, said = repeats_of(self.entry)
@@ -248,7 +260,9 @@ class _Writer:
         """The calls that have to come before."""
         if not self.entry.context:
             return []
-        lines = [f"# First {len(self.entry.context)} other calls, each made twice as when it was found. What they give is not looked at."]
+        lines = [
+            f"# First, {len(self.entry.context)} other calls, each made twice as when it was found; what they give is no matter."
+        ]
         for case in self.entry.context:
             memory = Memory(case, "cpu")
             call = self.operator.bind(case, memory.tensors)
@@ -305,5 +319,8 @@ def _header(entry: Entry, path: str, needs: str) -> str:
 
 def _build(entry: Entry, build: Build, path: str) -> str:
     target = kernel(entry, set(), function="build")
-    code = "\n".join([*target.imports, "", f"# Expected: it compiles for {build.arch}.", *parts.build(target.call, build)]) + "\n"
+    code = (
+        "\n".join([*target.imports, "", f"# Expected: it compiles for {build.arch}.", *parts.build(target.call, build)])
+        + "\n"
+    )
     return _header(entry, path, target.needs) + parts.imports(code) + "\n" + code

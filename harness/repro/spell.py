@@ -8,9 +8,11 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from oracles.judgement import bits
+from oracles.judgement import INT_OF_SIZE, bits
 
 WIDTH = 100
+MANY_ODD = 8
+"""NaNs that no literal spells, above which a tensor is told by its bits."""
 FEW = 64
 """Elements of a tensor that differ from all its others, up to which it is said as those others and these."""
 
@@ -19,32 +21,30 @@ class NoScript(ValueError):
     """An entry that no self-contained script can show; the message is one line."""
 
 
-def numbers(x: Tensor) -> list[str] | None:
-    """Each element of a 1-D tensor by its fewest digits, so that `torch.tensor(…, dtype)` has the same bits; None where
-    there is a NaN that no literal spells."""
+def numbers(x: Tensor) -> list[str]:
+    """Each element of a 1-D tensor by its fewest digits, so that `torch.tensor(…, dtype)` has the same bits; but a NaN is
+    "nan", whatever its sign and payload (`odd` tells which ones these are)."""
     exact = x.tolist()
-    if not x.dtype.is_floating_point:
-        return [repr(value) for value in exact]
     texts = [repr(value) for value in exact]
-    if not _same(texts, x):
-        return None
+    if not x.dtype.is_floating_point:
+        return texts
     for digits in range(1, 17):
-        shorter = [f"{value:.{digits}g}" for value in exact]
+        shorter = [_float(f"{value:.{digits}g}") for value in exact]
         fine = bits(torch.tensor([float(text) for text in shorter], dtype=x.dtype)) == bits(x)
-        texts = [
-            _float(short) if ok and len(_float(short)) < len(text) else text
-            for short, ok, text in zip(shorter, fine.tolist(), texts)
-        ]
+        texts = [s if ok and len(s) < len(text) else text for s, ok, text in zip(shorter, fine.tolist(), texts)]
     return texts
+
+
+def odd(x: Tensor) -> list[int]:
+    """The elements of a 1-D tensor that no literal spells: NaNs with a sign or a payload."""
+    if not x.dtype.is_floating_point:
+        return []
+    return (x.isnan() & (bits(x) != bits(torch.full_like(x, torch.nan)))).nonzero()[:, 0].tolist()
 
 
 def _float(text: str) -> str:
     """With a point or an exponent, so that it reads as a float."""
     return text if any(c in text for c in ".en") else f"{text}.0"
-
-
-def _same(texts: list[str], x: Tensor) -> bool:
-    return torch.equal(bits(torch.tensor([float(text) for text in texts], dtype=x.dtype)), bits(x))
 
 
 def tuple_of(sizes: tuple[int, ...]) -> str:
@@ -67,17 +67,30 @@ def define(name: str, x: Tensor, *, device: str = "") -> list[str]:
         return [f"{name} = torch.empty({tuple_of(shape)}, {kind})"]
     flat = x.contiguous().reshape(-1)
     texts = numbers(flat)
-    if texts is None:
-        whole = define(name, bits(flat).view(shape), device=device)
-        seen = ", ".join(repr(value) for value in flat[:8].tolist()) + (", …" if flat.numel() > 8 else "")
-        return [f"# The bits of {seen}", *whole, f"{name} = {name}.view({x.dtype})"]
+    patched = odd(flat)
+    whole = INT_OF_SIZE[x.element_size()]
+    if len(patched) > MANY_ODD:
+        bit_lines = define(name, bits(flat).view(shape), device=device)
+        return [f"# As bits, since there are NaNs of several kinds: {', '.join(texts[:6])}, …", *bit_lines,
+                f"{name} = {name}.view({x.dtype})"]  # fmt: skip
+    patches = [
+        f"{name}.view({whole})[{', '.join(map(str, _place(i, shape)))}] = {int(bits(flat)[i])}  # a NaN of these bits"
+        for i in patched
+    ]
+    return [*_spelled(name, texts, x, shape, kind), *patches]
+
+
+def _place(flat: int, shape: tuple[int, ...]) -> list[int]:
+    return [int(i) for i in torch.unravel_index(torch.tensor(flat), shape)]
+
+
+def _spelled(name: str, texts: list[str], x: Tensor, shape: tuple[int, ...], kind: str) -> list[str]:
     usual, count = Counter(texts).most_common(1)[0]
     if count == len(texts) and (len(texts) > 1 or not shape):
         return [f"{name} = torch.full({tuple_of(shape)}, {usual}, {kind})"]
     others = [i for i, text in enumerate(texts) if text != usual]
     if others and plain(x):
-        places = torch.stack(torch.unravel_index(torch.tensor(others), shape), 1).tolist()
-        lines = [f"{name}[{', '.join(map(str, place))}] = {texts[i]}" for i, place in zip(others, places)]
+        lines = [f"{name}[{', '.join(map(str, _place(i, shape)))}] = {texts[i]}" for i in others]
         return [f"{name} = torch.full({tuple_of(shape)}, {usual}, {kind})", *lines]
     return _literal(name, texts, shape, kind)
 
@@ -85,10 +98,13 @@ def define(name: str, x: Tensor, *, device: str = "") -> list[str]:
 def _literal(name: str, texts: list[str], shape: tuple[int, ...], kind: str) -> list[str]:
     if len(shape) == 2:
         rows = [texts[i : i + shape[1]] for i in range(0, len(texts), shape[1])]
-        body, view = ", ".join(f"[{', '.join(row)}]" for row in rows), ""
-    else:
-        body, view = ", ".join(texts), "" if len(shape) == 1 else f".view{tuple_of(shape)}"
-    return wrapped(f"{name} = torch.tensor([", body, f"], {kind}){view}")
+        line = f"{name} = torch.tensor([{', '.join('[' + ', '.join(row) + ']' for row in rows)}], {kind})"
+        if len(line) <= WIDTH:
+            return [line]
+        body = [f"    {line}" for row in rows for line in wrapped("[", ", ".join(row), "],")]
+        return [f"{name} = torch.tensor([", *body, f"], {kind})"]
+    view = "" if len(shape) == 1 else f".view{tuple_of(shape)}"
+    return wrapped(f"{name} = torch.tensor([", ", ".join(texts), f"], {kind}){view}")
 
 
 def wrapped(start: str, body: str, end: str) -> list[str]:

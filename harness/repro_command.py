@@ -1,0 +1,82 @@
+"""The command `warpcheck repro`. Its exit status is its own, for git bisect."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from harness import command, corpus, implementations, repro
+from harness.command import CANNOT_RUN, DEVICE, FINDINGS, clear_errors, say
+from harness.replay import Replayer
+
+
+def _to_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and str(value) != "-" and not value.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {str(value.parent)!r}")
+    return value
+
+
+@click.command(name="repro")
+@click.argument("path", metavar="ENTRY", type=click.Path(path_type=Path))
+@click.option(
+    "--script",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    callback=_to_file,
+    metavar="FILE.py|-",
+    help="Write one Python file that shows the bug with torch and the kernel alone: no Warpcheck needed. - is stdout.",
+)
+@click.option(
+    "--markdown",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    callback=_to_file,
+    metavar="FILE.md|-",
+    help="Write the text of an issue around that script. - is stdout.",
+)
+@click.option(
+    "--repeat", type=click.IntRange(1), help="Runs under each poison. [default: 1, or 10 for one that comes and goes]"
+)
+@DEVICE
+@clear_errors
+def repro_command(path: Path, script: Path | None, markdown: Path | None, repeat: int | None, device: str) -> None:
+    """Show a failure again, here and to others.
+
+    \b
+    warpcheck repro corpus/.../ENTRY.json                      judge it again, in a fresh process
+    warpcheck repro corpus/.../ENTRY.json --script bug.py      and write what a maintainer can run
+    warpcheck repro corpus/.../ENTRY.json --markdown issue.md  and an issue, with the script in it
+    git bisect run warpcheck repro corpus/.../ENTRY.json       find the commit that broke it
+
+    Exit status, fit for `git bisect run`: 0 passes, 1 reproduces, 125 cannot run here, 2 the entry cannot be read.
+    """
+    where = command.device_of(device)
+    targets = {"script": script, "markdown": markdown}
+    printed = [name for name, target in targets.items() if str(target) == "-"]
+    if len(printed) == 2 or (script is not None and script == markdown):
+        raise command.usage("--script and --markdown name the same file")
+    entry = corpus.read(path)
+    if script is not None or markdown is not None:
+        found = implementations.load(entry.signature.operator, entry.implementation)
+        for name, make in (("script", repro.script), ("markdown", repro.issue)):
+            target = targets[name]
+            if target is None:
+                continue
+            text = make(entry, path=path.name, implementation=found)
+            if name in printed:
+                click.echo(text, nl=False)
+                continue
+            target.write_text(text, encoding="utf-8")
+            how = f": python {target} exits 1 while the bug is there" if name == "script" else ""
+            say(f"wrote {escape(str(target))}{escape(how)}", to_stderr=bool(printed))
+    with Replayer(where) as replayer:
+        verdict = replayer.judge(entry, repeat=repeat)
+    if verdict.kind == "skip":
+        say(f"cannot run here: {escape(verdict.message)}", to_stderr=True)
+        sys.exit(CANNOT_RUN)
+    if verdict.failed:
+        rate = f" ({verdict.evidence.failed} of {verdict.evidence.runs} runs)" if verdict.evidence.runs else ""
+        say(f"[bold red]reproduces[/] {verdict.kind}{rate}: {escape(verdict.message)}", to_stderr=bool(printed))
+        sys.exit(FINDINGS)
+    say("[green]passes[/]", to_stderr=bool(printed))
