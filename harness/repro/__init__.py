@@ -6,8 +6,17 @@ what was expected and why, what came. What stands in it beside those is what the
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from harness.corpus import Entry
+from harness.implementations import Implementation
 from harness.repro.issue import issue
 from harness.repro.script import script
 from harness.repro.spell import NoScript
 
-__all__ = ["NoScript", "issue", "script"]
+__all__ = ["NoScript", "issue", "script", "write"]
+
+
+def write(entry: Entry, source: Path, target: Path, implementation: Implementation | None = None) -> None:
+    """Write the script of an entry to a file. Raises NoScript."""
+    target.write_text(script(entry, path=source.name, implementation=implementation), encoding="utf-8")

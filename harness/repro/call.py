@@ -57,7 +57,7 @@ def kernel(entry: Entry, names: set[str], *, method: str = "", function: str = "
         imports = [_from(where, each, as_) for each, as_ in ((wanted, alias), (hook, hook)) if each]
         return Kernel(imports, alias, f"the module {where}", [])
     path = Path(os.path.relpath(where)) if os.path.isabs(where) else Path(where)
-    return Kernel(_from_file(path, wanted, alias, hook), alias, path.as_posix(), [])
+    return Kernel(_from_file(path, wanted, alias, hook), alias, f"{path.as_posix()} below the current folder", [])
 
 
 def _from(module: str, name: str, alias: str) -> str:
@@ -66,12 +66,12 @@ def _from(module: str, name: str, alias: str) -> str:
 
 def _from_file(path: Path, name: str, alias: str, hook: str) -> list[str]:
     folder = path.parent.as_posix()
-    lines = [f"sys.path.insert(0, {folder!r})  # run this from where {path.as_posix()} is to be found"]
+    lines = [f'sys.path.insert(0, "{folder}")']
     stem = path.stem
     if stem.isidentifier() and not keyword.iskeyword(stem) and stem not in {*TAKEN, *sys.stdlib_module_names}:
         return [*lines, *(_from(stem, each, as_) for each, as_ in ((name, alias), (hook, hook)) if each)]
     got = [f"{as_} = module[{each!r}]" for each, as_ in ((name, alias), (hook, hook)) if each]
-    return [*lines, f"module = runpy.run_path({path.as_posix()!r})", *got]
+    return [*lines, f'module = runpy.run_path("{path.as_posix()}")', *got]
 
 
 def _entry_point(operator: str, name: str) -> str:

@@ -14,14 +14,15 @@ from harness.case import Fill
 from harness.fill import FLOAT_LAYOUT, INT, encode
 from harness.repro import spell
 
-WORDS = '''
+MIX = '''
 def mix(x):
     """Scramble 32 bits (lowbias32): of an int, or of each element of an int64 tensor."""
     x = (x ^ x >> 16) * 0x7FEB352D & 0xFFFFFFFF
     x = (x ^ x >> 15) * 0x846CA68B & 0xFFFFFFFF
     return x ^ x >> 16
+'''
 
-
+WORDS = '''
 def words(seed, count, stream=0):
     """32 random bits for each of `count` elements, on any device and by any version of torch the same."""
     key = mix(seed ^ mix(0x9E3779B9 * (stream + 1) & 0xFFFFFFFF))
@@ -37,10 +38,10 @@ class Generator:
         self._texts: list[str] = []
 
     @property
-    def text(self) -> str:
-        """The functions, or nothing when none was asked for."""
-        body = "\n".join(self._texts)
-        return (WORDS if "words(" in body or "mix(" in body else "") + body
+    def functions(self) -> list[str]:
+        """The functions' texts; none when none was asked for."""
+        random = any("words(" in text or "mix(" in text for text in self._texts)
+        return [*([MIX, WORDS] if random else []), *self._texts]
 
     def call(self, fill: Fill, dtype: torch.dtype, shape: tuple[int, ...]) -> str:
         """An expression for the fill's tensor of that shape, on the CPU, without planted values. The shape has elements."""

@@ -133,7 +133,17 @@ def build(function: str, what: Build) -> list[str]:
     ]
 
 
-def imports(code: str) -> str:
+def module(sections: list[str]) -> str:
+    """The code of a script: its imports, then the sections, with two empty lines around functions and classes."""
+    text, before = "", ""
+    for section in (part.strip("\n") for part in sections):
+        apart = any(part.startswith(("def ", "class ")) for part in (before, section))
+        text += ("\n\n\n" if apart else "\n\n" if text else "") + section
+        before = section
+    return f"{_imports(text)}\n{text}\n"
+
+
+def _imports(code: str) -> str:
     """The import statements for what a script uses."""
     modules = ("faulthandler", "os", "runpy", "subprocess", "sys", "traceback")
     used = [f"import {name}" for name in modules if re.search(rf"(?<![\w.\"']){name}\.", code)]

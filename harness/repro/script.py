@@ -115,23 +115,17 @@ class _Writer:
             sections += [*self._context(), f"def attempt({arguments}):\n" + _indented(function), self._runs()]
         else:
             sections += [*self._context(), "\n".join(body), parts.END]
-        if self.kind == "process_died":
-            sections.insert(1, parts.CHILD)
-        if self.kind == "hang":
-            sections.insert(1, parts.WATCHDOG)
-        support = [self.inputs.generator.text] if self.inputs.generator.text else []
+        support = list(self.inputs.generator.functions)
         if "Poisoned(" in "".join(sections):
             support.append(parts.POISONED)
         if self.inputs.frame.guards:
             support.insert(
-                0, f"GUARD = {guard_of(self.case)}  # bytes before and after all memory that is given to the kernel\n"
+                0, f"GUARD = {guard_of(self.case)}  # bytes before and after the memory that the kernel is given"
             )
+        support += {"process_died": [parts.CHILD], "hang": [parts.WATCHDOG]}.get(self.kind, [])
         sections[1:1] = support
-        first, rest = parts.device(self.entry.device), "\n\n".join(part.strip("\n") for part in sections)
-        rest = re.sub(r"\n{2,}(def |class )", r"\n\n\n\1", rest)
-        rest = re.sub(r"(\n    [^\n]*)\n{2,}(?=[^\s])(?!def |class |if |for |else|except)", r"\1\n\n\n", rest)
-        code = "\n".join([first, *imports, "", rest]) + "\n"
-        return _header(self.entry, self.path, self.kernel.needs) + parts.imports(code) + "\n" + code
+        start = "\n".join([parts.device(self.entry.device), *imports])
+        return _header(self.entry, self.path, self.kernel.needs) + parts.module([start, *sections])
 
     def _body(self) -> list[str]:
         made = self.made
@@ -319,8 +313,5 @@ def _header(entry: Entry, path: str, needs: str) -> str:
 
 def _build(entry: Entry, build: Build, path: str) -> str:
     target = kernel(entry, set(), function="build")
-    code = (
-        "\n".join([*target.imports, "", f"# Expected: it compiles for {build.arch}.", *parts.build(target.call, build)])
-        + "\n"
-    )
-    return _header(entry, path, target.needs) + parts.imports(code) + "\n" + code
+    body = [f"# Expected: it compiles for {build.arch}.", *parts.build(target.call, build)]
+    return _header(entry, path, target.needs) + parts.module(["\n".join(target.imports), "\n".join(body)])

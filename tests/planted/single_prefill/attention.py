@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles import single_prefill as oracle
+from impls.single_prefill import arguments as production
 
 SEMANTICS = {"fp16_scale": "power_of_two", "tile": "32"}
 
@@ -66,8 +66,21 @@ class Steps:
     tile = 32
 
     def check(self, q: Tensor, k: Tensor, v: Tensor, arguments: dict[str, Any]) -> None:
-        if reason := oracle.contract(q, k, v, **arguments):
-            raise ValueError(reason)
+        """The production checks, so that a fault needs kernels alone, as a user's own would."""
+        k, v = production.check_tensors(q, k, v, arguments["kv_layout"])
+        slopes, mask = arguments["alibi_slopes"], arguments["custom_mask"]
+        production.check_mask(mask, arguments["causal"], q, k)
+        production.check_slopes(slopes, q)
+        for flag in ("use_fp16_qk_reduction", "return_lse"):
+            production.check_flag(flag, arguments[flag])
+        if arguments["use_fp16_qk_reduction"] and q.dtype == torch.bfloat16:
+            raise ValueError("use_fp16_qk_reduction takes float16 alone")
+        production.window_of(arguments["window_left"], k.shape[0])
+        production.soft_cap_of(arguments["logits_soft_cap"])
+        production.scale_of(arguments["sm_scale"], q.shape[2])
+        if arguments["out"] is not None:
+            inputs = {"k": k, "v": v, "custom_mask": mask, "alibi_slopes": slopes}
+            production.check_out(arguments["out"], q, inputs)
 
     def length_first(self, x: Tensor, layout: str) -> Tensor:
         return x.transpose(0, 1) if layout == "HND" else x
