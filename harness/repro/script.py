@@ -122,8 +122,9 @@ class _Writer:
             support.insert(
                 0, f"GUARD = {guard_of(self.case)}  # bytes before and after the memory that the kernel is given"
             )
-        support += {"process_died": [parts.CHILD], "hang": [parts.WATCHDOG]}.get(self.kind, [])
+        support += [parts.WATCHDOG] if self.kind == "hang" else []
         sections[1:1] = support
+        sections[:0] = [parts.CHILD] if self.kind == "process_died" else []
         start = "\n".join([parts.device(self.entry.device), *imports])
         return _header(self.entry, self.path, self.kernel.needs) + parts.module([start, *sections])
 

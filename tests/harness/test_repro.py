@@ -320,7 +320,7 @@ def test_a_script_makes_the_calls_that_have_to_come_before(folders, tmp_path):
     entry = replace(entry, subject=case, verdict=verdict, implementation="mask.py:remembers")
     with_context, without = tmp_path / "with.py", tmp_path / "without.py"
     repro.write(
-        replace(entry, context=(mask_case(1, 3), mask_case(3, 2, form="in_place"))), Path("x.json"), with_context
+        replace(entry, context=(mask_case(1, 3), mask_case(3, 2, form="out_is_logits"))), Path("x.json"), with_context
     )
     repro.write(entry, Path("x.json"), without)
     seen = run_scripts(folders[0], [with_context, without])
