@@ -10,9 +10,9 @@ from pathlib import Path
 
 from harness.corpus import Entry
 from harness.implementations import Implementation
-from harness.repro.issue import issue
-from harness.repro.script import script
+from harness.repro.markdown import issue
 from harness.repro.spell import NoScript
+from harness.repro.writer import script
 
 __all__ = ["NoScript", "issue", "script", "write"]
 

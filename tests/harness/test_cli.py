@@ -200,16 +200,34 @@ def test_list_without_a_corpus(tmp_path):
 
 def test_a_script_that_cannot_be_made_is_one_line(folder, entry):
     """And nothing is written."""
-    large = replace(entry[1], subject=mask_case(1, 5000, fill=TIES))
+    large = replace(entry[1], subject=mask_case(1, 1 << 30, fill=TIES))
     path = corpus.write(folder / "other", large)
     done = warpcheck(folder, "repro", path, "--script", "x.py", "--device", "cpu")
-    fails_clearly(done, "use `warpcheck repro`")
+    fails_clearly(done, "use `warpcheck repro wrong_set-")
     assert not (folder / "x.py").exists()
 
 
 def test_a_script_that_cannot_be_written(folder, entry):
-    """Its folder is not there."""
-    fails_clearly(warpcheck(folder, "repro", entry[0], "--script", "no/such/x.py", "--device", "cpu"), "no/such/x.py")
+    """Its folder is not there, or is no folder."""
+    for option in ("--script", "--markdown"):
+        done = warpcheck(folder, "repro", entry[0], option, "no/such/x.py", "--device", "cpu")
+        fails_clearly(done, "there is no folder 'no/such'")
+    fails_clearly(warpcheck(folder, "repro", entry[0], "--script", ".", "--device", "cpu"), "is a directory")
+
+
+def test_a_script_and_an_issue(folder, entry):
+    """Both at once, to files; either of them to stdout, on which nothing else is then."""
+    targets = ("--script", "x.py", "--markdown", "x.md")
+    done = warpcheck(folder, "repro", entry[0], *targets, "--device", "cpu")
+    assert 1 == done.returncode, done.stderr
+    script, issue = ((folder / name).read_text(encoding="utf-8") for name in ("x.py", "x.md"))
+    assert script in issue
+    for option, text in (("--script", script), ("--markdown", issue)):
+        done = warpcheck(folder, "repro", entry[0], option, "-", "--device", "cpu")
+        assert (1, text) == (done.returncode, done.stdout)
+        assert "reproduces wrong_set" in done.stderr
+    for twice in (("--script", "-", "--markdown", "-"), ("--script", "x", "--markdown", "x")):
+        fails_clearly(warpcheck(folder, "repro", entry[0], *twice, "--device", "cpu"), "name the same file")
 
 
 @pytest.mark.parametrize("command", [[], ["fuzz"], ["build"], ["replay"], ["repro"], ["show"], ["list"], ["doctor"]])

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from harness import corpus, repro
 from harness.case import Build, Case, Fill, Planted, View
 from harness.repro import NoScript
-from harness.repro.script import repeats_of
+from harness.repro.writer import repeats_of
 from harness.sandbox import Engine, Limits
 from harness.verdict import Evidence, Verdict
 from tests.harness.endtoend import LONG, clean_environment, fix, judged, user_folder, warpcheck

@@ -19,8 +19,8 @@ from harness.implementations import Implementation
 from harness.memory import Memory, dtype_of
 from harness.repro.call import kernel, statement
 from harness.repro.parts import VARIABLES
-from harness.repro.script import VALUES, plain_text, repeats_of, script
 from harness.repro.spell import NoScript
+from harness.repro.writer import VALUES, plain_text, repeats_of, script
 
 SYMPTOMS = {
     "build_error": "a supported variant does not compile",
@@ -240,9 +240,9 @@ def code(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text in which nothing is markup, nor names anybody."""
-    escaped = re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", " ".join(text.split()))
-    return escaped.replace("@", "@<!-- -->")
+    """Text in which nothing is markup, and nothing names a person or another issue."""
+    escaped = re.sub(r"([\\`*<>|~]|(?<!\w)_|_(?!\w)|\](?=\())", r"\\\1", " ".join(text.split()))
+    return re.sub(r"@|#(?=\d)", r"\g<0><!-- -->", escaped)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
