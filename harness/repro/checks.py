@@ -130,7 +130,10 @@ def _compare(result: str, name: str, right: Right, *, index: str) -> list[str]:
     for state in right.also:
         compared.append(f"wrong &= ~({STATES[state]} & {_variable(state)})")
     if right.quota is not None:
-        compared.append("wrong |= or_minus_inf & ((stay != quota) & (quota >= 0))[:, None]")
+        compared += [
+            "for row in ((stay != quota) & (quota >= 0)).nonzero()[:, 0].tolist():",
+            '    problems.append(f"row {row}: {stay[row]} of the elements that may be -inf stay, should be {quota[row]}")',
+        ]
     shown = "{got[i].item()}", "{want[i].item()}"
     if right.bound is None and spell.odd(right.want.reshape(-1)):
         shown = (

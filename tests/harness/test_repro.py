@@ -2,6 +2,7 @@
 
 # ruff: noqa: SIM300 - the expected value stands first
 
+import contextlib
 import json
 import math
 import os
@@ -13,8 +14,10 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from harness import corpus, repro
-from harness.case import Build, Case, Fill, Planted, View
+from harness import corpus, implementations, repro, signature
+from harness.case import FORMAT, Build, Case, Fill, Planted, View
+from harness.corpus import Entry
+from harness.judge import Judge
 from harness.repro import NoScript
 from harness.repro.writer import repeats_of
 from harness.sandbox import Engine, Limits
@@ -326,6 +329,40 @@ def test_a_script_makes_the_calls_that_have_to_come_before(folders, tmp_path):
     seen = run_scripts(folders[0], [with_context, without])
     assert (1, 0) == (seen[with_context][0], seen[without][0]), seen
     assert 0 == run_scripts(folders[1], [with_context])[with_context][0]
+
+
+def test_a_result_that_depends_on_the_layout_is_shown_beside_the_plainer_call(tmp_path):
+    """Where any of several results is right, both calls stand in the script."""
+    source = """
+SEMANTICS = {"ties": "exactly_k"}
+FIXED = %s
+
+def want(logits, k, *, out=None):
+    backwards = not FIXED and logits.stride(0) != logits.shape[1]
+    x = logits.flip(1) if backwards else logits.clone()
+    places = x.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    x[places >= k] = float("-inf")
+    return x.flip(1) if backwards else x
+"""
+    seen = []
+    for fixed in (False, True):
+        folder = tmp_path / str(fixed)
+        folder.mkdir()
+        (folder / "layout.py").write_text(source % fixed)
+    with contextlib.chdir(tmp_path / "False"):
+        implementation = implementations.load(NAME, "layout.py:want")
+        case = mask_case(1, 3, fill=Fill("cycle", 0, (2.0,)), k=1)
+        view = replace(case.tensors["logits"], strides=(5, 1))
+        case = replace(case, tensors={"logits": view})
+        verdict = Judge(case, "cpu").judge(implementation)
+        assert "layout_differs" == verdict.kind
+        entry = Entry(FORMAT, signature.signature(case, "want", verdict), case, verdict, "layout.py:want", "cpu")
+        path = tmp_path / "shows.py"
+        repro.write(entry, Path("x.json"), path, implementation)
+    for fixed in (False, True):
+        seen.append(run_scripts(tmp_path / str(fixed), [path])[path])
+    assert [1, 0] == [status for status, _ in seen], seen
+    assert "out[0, 0] is -inf and 2.0: the plainer call gives the second" in seen[0][1]
 
 
 def test_a_large_output_is_shown_by_the_worst_and_a_sample(folders, tmp_path):
