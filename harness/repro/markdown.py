@@ -95,7 +95,8 @@ def issue(entry: Entry, *, path: str, implementation: Implementation | None = No
 def title(entry: Entry) -> str:
     """One line, without Markdown."""
     signature = entry.signature
-    traits = f" ({', '.join(signature.traits)})" if signature.traits else ""
+    told = ", ".join(signature.traits) or signature.error
+    traits = f" ({told})" if told else ""
     return plain_text(f"{signature.operator}/{signature.implementation}: {SYMPTOMS[entry.verdict.kind]}{traits}")
 
 

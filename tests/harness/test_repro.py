@@ -365,6 +365,36 @@ def want(logits, k, *, out=None):
     assert "out[0, 0] is -inf and 2.0: the plainer call gives the second" in seen[0][1]
 
 
+def test_shared_memory_that_nobody_wrote_holds_both_poisons(tmp_path):
+    """A CUDA kernel on the CPU depends on what its shared memory starts with, which its own package can say."""
+    source = """
+import contextlib, torch
+FIXED = %s
+SHARED = [0]
+
+@contextlib.contextmanager
+def execution(schedule=0, checks=(), memory=(), poison=0):
+    SHARED[0] = poison
+    yield
+
+def mask(logits, k, *, out=None):
+    return logits.clone() if FIXED or SHARED[0] < 0x80 else torch.full_like(logits, float("-inf"))
+"""
+    for fixed in (False, True):
+        (tmp_path / str(fixed)).mkdir()
+        (tmp_path / str(fixed) / "shared.py").write_text(source % fixed)
+    path = tmp_path / "shows.py"
+    with contextlib.chdir(tmp_path / "False"):
+        implementation = implementations.load(NAME, "shared.py:mask")
+        case = mask_case(1, 1, fill=Fill("cycle", 0, (2.0,)), k=1)
+        verdict = Judge(case, "cpu").judge(implementation)
+        assert "depends_on_poison" == verdict.kind
+        entry = Entry(FORMAT, signature.signature(case, "mask", verdict), case, verdict, "shared.py:mask", "cpu")
+        repro.write(entry, Path("x.json"), path, implementation)
+    assert "with execution(poison=poison), Poisoned(poison):" in path.read_text()
+    assert [1, 0] == [run_scripts(tmp_path / str(fixed), [path])[path][0] for fixed in (False, True)]
+
+
 def test_a_large_output_is_shown_by_the_worst_and_a_sample(folders, tmp_path):
     """The script says so; it fails beside the bug and passes beside the mended kernel."""
     case = mask_case(3, 700, fill=Fill("choice", 5, tuple(range(-40, 40))), k=300)
