@@ -148,7 +148,7 @@ class _Writer:
         why = f"# Expected: {self._why}."
         if self.kind == "wrong_metadata":
             looks = [checks.Looks(dtype, tuple(right.want.shape)) for right, dtype in rights.values()]
-            given = None if made.fresh else next(iter(made.results.values()))
+            given = None if made.call.returns[0] is None else next(iter(made.results.values()))
             return [*start, *checks.metadata(made.expression, looks, given, list(made.case.tensors))]
         lines += [*self._called(), "", *textwrap.wrap(why, 100, subsequent_indent="# "), "problems = []"]
         for output in self._judged():
