@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from harness import __version__, campaigns, command, corpus, display, doctor, implementations, operators
 from harness.case import CaseError
-from harness.command import CANNOT_RUN, DEVICE, FINDINGS, USAGE, clear_errors, say
+from harness.command import DEVICE, FINDINGS, USAGE, clear_errors, say
 from harness.corpus_commands import corpus_group
 from harness.import_command import import_command
 from harness.reduce_command import reduce_command
