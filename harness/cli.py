@@ -12,6 +12,7 @@ from harness import __version__, campaigns, command, corpus, display, doctor, im
 from harness.case import CaseError
 from harness.command import DEVICE, FINDINGS, USAGE, clear_errors, say
 from harness.corpus_commands import corpus_group
+from harness.explain_command import explain_command
 from harness.import_command import import_command
 from harness.reduce_command import reduce_command
 from harness.replay import Replayed, Replayer
@@ -36,6 +37,7 @@ def main() -> None:
     warpcheck corpus check                          are the known failures in order?
     warpcheck import CALL.pt --operator …           make an entry of a call that was captured elsewhere
     warpcheck reduce-source corpus/.../ENTRY.json   the smallest source that does not compile
+    warpcheck explain corpus/.../ENTRY.json         say which values fail, and where
     """
 
 
@@ -49,6 +51,7 @@ main.add_command(import_command)
 main.add_command(flatten_command)
 main.add_command(interesting_command)
 main.add_command(reduce_source_command)
+main.add_command(explain_command)
 
 
 @main.command()

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from harness import files, migrate, stored
 from harness.case import FORMAT, Case, CaseError, Subject, total_bytes, validate
+from harness.explanation import Explanation
 from harness.rate import Rate
 from harness.signature import Signature
 from harness.verdict import Verdict
@@ -52,6 +53,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     environment: dict[str, str] = {}
     """Where it was first seen: GPU, driver, CUDA, torch, triton, Python."""
     note: str = ""
+    explanation: Explanation | None = None
+    """Which neighbours of the case fail too; None as long as nobody has asked (`warpcheck explain`)."""
 
 
 Choose: TypeAlias = "Callable[[Entry, Entry], Entry | None]"
@@ -181,6 +184,13 @@ def remove(corpus: Path, signature: Signature, *, reduced: bool = False) -> None
         if there.status == "open" and not there.note and (reduced or not there.reduced):
             path.unlink()
             _forget(there, path.parent)
+
+
+def explain(path: Path, subject: Subject, explanation: Explanation) -> bool:
+    """Put an explanation of `subject` into the entry of a file, and change nothing else. False when the entry has got
+    another case by now, of which it says nothing. Raises CaseError when the file is no entry any more."""
+    there = read(path)
+    return there.subject == subject and update(path, there, replace(there, explanation=explanation))
 
 
 def path_of(corpus: Path, signature: Signature) -> Path:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from harness import explained
 from harness.case import Build, Case
 from harness.corpus import Entry
 from harness.events import Event
@@ -245,7 +246,7 @@ def entry(found: Entry) -> RenderableType:
     table.add_column(overflow="fold")
     for name, value in _rows(found):
         table.add_row(name, Text(value))
-    return table
+    return table if found.explanation is None else Group(table, "", explained.table(found.explanation))
 
 
 def _rows(found: Entry) -> list[tuple[str, str]]:

@@ -81,6 +81,11 @@ class Implementation:
         """Whether its kernels, on "cpu" or "cuda", are CUDA run by the CPU, whose order can be chosen and checked."""
         return device == "cpu" and hasattr(self.module, "execution")
 
+    @property
+    def tuning_choices(self) -> int:
+        """How many there are; 1 where there is nothing to choose."""
+        return len(getattr(self.module, "TUNING", ({},)))
+
     def tuning(self, number: int) -> Mapping[str, Any]:
         """The keyword arguments of a tuning choice, by any number: of `Case.tuning` or of a build's params."""
         choices: tuple[Mapping[str, Any], ...] = getattr(self.module, "TUNING", ({},))
@@ -88,7 +93,7 @@ class Implementation:
 
     def tuned(self, params: Params) -> Params:
         """What `build` and `unsupported` are told: the tuning's number made the index of a choice, the default left out."""
-        index = params.get("tuning", 0) % len(getattr(self.module, "TUNING", ({},)))
+        index = params.get("tuning", 0) % self.tuning_choices
         rest = {name: value for name, value in params.items() if name != "tuning"}
         return {**rest, "tuning": index} if index else rest
 

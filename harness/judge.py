@@ -16,15 +16,15 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import torch
 from torch import Tensor
 
-from harness import operators, pattern
+from harness import mismatch, operators, pattern
 from harness.attempt import Attempt, Bench, build_failure
 from harness.case import Build, Case, CaseError
 from harness.execution import executing
 from harness.implementations import Implementation
 from harness.memory import Memory, is_poison
+from harness.mismatch import Mismatch
 from harness.normalise import first_error
 from harness.runs import Outputs, Runs, difference, equal
 from harness.verdict import MAX_LOG, PASS, Element, Evidence, Verdict, skip
@@ -62,6 +62,8 @@ class Judge:
             raise CaseError(f"a legal call reads tensor {unfilled[0]!r}, which has no fill")
         self._references: dict[Any, tuple[Reference, int | None]] = {}
         self._announce: Callable[[], None] = lambda: None
+        self._picture = False
+        self._pictures: dict[Element, Mismatch] = {}
 
     @contextlib.contextmanager
     def _clock(self, what: str) -> Iterator[None]:
@@ -75,16 +77,18 @@ class Judge:
         *,
         pairs: int = 1,
         sure: bool = True,
+        picture: bool = False,
         announce: Callable[[], None] = lambda: None,
     ) -> Verdict:
         """Judge one implementation; `pairs` is how often it runs under each poison even if nothing is wrong.
 
         Not `sure` is for shrinking: a failure gets its name from two pairs, since the kind that is looked for is known.
-        `announce` is called before each call of the kernel.
+        `picture` keeps what `mismatch` tells of a failure. `announce` is called before each call of the kernel.
 
         Raises DeviceBroken when the device is lost, ValueError for an implementation that declares unknown semantics.
         """
-        self._announce = announce
+        self._announce, self._picture = announce, picture
+        self._pictures.clear()
         self.fastest = math.inf
         params = {**self.operator.build_params(self.case), "tuning": self.case.tuning}
         why = implementation.unsupported(implementation.tuned(params)) or self._cannot_take(implementation)
@@ -94,10 +98,10 @@ class Judge:
             reference, checksum = self._reference(implementation)
         runs = Runs()
         verdict = self._run(implementation, reference, runs, pairs, PAIRS_ON_FAILURE if sure else 2)
-        found = self._name(runs, deterministic=not implementation.nondeterministic)
+        found = self._name(runs, reference, deterministic=not implementation.nondeterministic)
         if sure and found is not None and found.kind == "depends_on_poison":
             self._run(implementation, reference, runs, PAIRS_ON_POISON, 0)
-            found = self._name(runs, deterministic=not implementation.nondeterministic)
+            found = self._name(runs, reference, deterministic=not implementation.nondeterministic)
         with self._clock("compare"):
             if checksum is not None and reference is not None and reference.checksum() != checksum:
                 self._references.clear()
@@ -107,6 +111,11 @@ class Judge:
             if found is None and not reference.unique:
                 found = self._relations(implementation, runs.first[0])
         return found or verdict
+
+    def mismatch(self, verdict: Verdict) -> Mismatch | None:
+        """The output that the last verdict, which was asked for with `picture`, speaks of; None where it speaks of none."""
+        worst = verdict.evidence.worst
+        return self._pictures.get(worst) if worst is not None else None
 
     def _reference(self, implementation: Implementation) -> tuple[Reference | None, int | None]:
         """The oracle's answer for a legal call, and its checksum; made once for all that share the semantics."""
@@ -167,7 +176,7 @@ class Judge:
         with self._clock("compare"):
             return bench.examine(call, result, error)
 
-    def _name(self, runs: Runs, *, deterministic: bool) -> Verdict | None:
+    def _name(self, runs: Runs, reference: Reference | None, *, deterministic: bool) -> Verdict | None:
         """The failure that the runs show, if they show one."""
         failures = runs.failures
         if not failures and not deterministic:
@@ -181,23 +190,23 @@ class Judge:
             evidence = Evidence(worst=worst.evidence.worst, failed=len(failures), runs=runs.total)
             return Verdict("nondeterministic", message, evidence)
         if runs.differ:
-            return self._depends(runs)
+            return self._depends(runs, reference)
         return failures[0] if failures else None
 
-    def _depends(self, runs: Runs) -> Verdict:
+    def _depends(self, runs: Runs, reference: Reference | None) -> Verdict:
         """Two poisons, two results: elements that hold the outputs' poison were not written, others were computed from
         memory that is no input."""
         a, b = runs.first[0], runs.first[1]
         for name in a:
             unwritten = is_poison(a[name], 0) & is_poison(b[name], 1)
             if bool(unwritten.any()):
-                evidence = self._evidence(name, a[name], unwritten, None)
+                evidence = self._evidence(name, a[name], unwritten, _wanted(name, unwritten, reference))
                 message = f"{evidence.wrong} of {evidence.total} elements were never written"
                 return Verdict("unwritten_output", message, evidence)
         if runs.failures and runs.failures[0].stage != "values":
             return runs.failures[0]
         name, mask = difference(a, b)
-        evidence = self._evidence(name, a[name], mask, None)
+        evidence = self._evidence(name, a[name], mask, _wanted(name, mask, reference))
         return Verdict("depends_on_poison", "the result depends on memory that nobody wrote", evidence)
 
     def _values(self, outputs: Outputs, reference: Reference, runs: Runs) -> Verdict:
@@ -219,16 +228,9 @@ class Judge:
 
     def _evidence(self, name: str, got: Tensor, wrong: Tensor, judgement: Judgement | None) -> Evidence:
         """How many elements are wrong, where, and the worst of them (the first, where there is no bound)."""
-        flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
-        want = bound = "?"
-        if judgement is not None:
-            if bool((judgement.bound > 0).any()):
-                error = ((got.double() - judgement.want).abs() / judgement.bound).nan_to_num(torch.inf, torch.inf)
-                flat = int(torch.where(wrong, error, -1.0).argmax())
-            want = repr(judgement.want.reshape(-1)[flat].item())
-            bound = repr(judgement.bound.reshape(-1)[flat].item())
-        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), wrong.shape))
-        element = Element(name, index, repr(got.reshape(-1)[flat].item()), want, bound)
+        (element,) = mismatch.worst(name, got, wrong, judgement)
+        if self._picture:
+            self._pictures[element] = mismatch.mismatch(name, got, wrong, judgement)
         return Evidence(element, int(wrong.sum()), wrong.numel(), pattern.describe(wrong))
 
     def _order(self, implementation: Implementation, reference: Reference, outputs: Outputs) -> Verdict | None:
@@ -261,6 +263,11 @@ class Judge:
             message = "elements have other bits than in the plainer call"
             return self._differs(kind, outputs, attempt.outputs, message)
         return None
+
+
+def _wanted(name: str, wrong: Tensor, reference: Reference | None) -> Judgement | None:
+    """What elements that are wrong for another reason than their values should be."""
+    return None if reference is None else Judgement(None, wrong, reference.want[name], reference.bound[name])
 
 
 def judge_build(build: Build, implementation: Implementation) -> Verdict:

@@ -5,8 +5,6 @@ What is kept is the failure, not just any: its kind and, where it speaks, its wo
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from harness.case import Case
+from harness.limits import patience
 from harness.rate import Rate, keeps, measured
 from harness.reduce import PASSES, Reduction, reduce
 from harness.sandbox import Engine
@@ -124,7 +123,7 @@ class Minimiser:
         """The smallest case that steps lead to from `case`, which shows the failure."""
         if self.verdict.kind == SOMETIMES and self._reference is None:
             self._reference = self._rate_of(case)
-        with self.patience():
+        with patience(self.engine, self.verdict.kind):
             return reduce(case, self.fails, budget=COSTLY_CALLS if self.verdict.costly else budget, passes=passes)
 
     def _rate_of(self, case: Case) -> float:
@@ -132,18 +131,6 @@ class Minimiser:
         found = self._judge(case, REFERENCE_PAIRS)
         evidence = found.evidence if found.kind == SOMETIMES else self.verdict.evidence
         return max(evidence.failed, 1) / max(evidence.runs, 1)
-
-    @contextlib.contextmanager
-    def patience(self) -> Iterator[None]:
-        """While looking for the same hang again, wait for a part of the limits only."""
-        limits = self.engine.limits
-        if self.verdict.kind == "hang":
-            short = {"run": max(1.0, limits.run / 10), "first_call": limits.first_call / 4}
-            self.engine.limits = dataclasses.replace(limits, **short)
-        try:
-            yield
-        finally:
-            self.engine.limits = limits
 
     def confirm(self, smallest: Case, original: Case, history: tuple[Case, ...]) -> Confirmed:
         """Show the failure in a process that has judged nothing.

@@ -6,6 +6,7 @@ import msgspec
 
 from harness.case import Build, Case, Params
 from harness.interesting import Unit
+from harness.mismatch import Mismatch
 from harness.verdict import Verdict
 
 
@@ -24,6 +25,8 @@ class JudgeCase(msgspec.Struct, tag="case"):
     specs: tuple[str, ...]
     pairs: int
     sure: bool = True
+    picture: bool = False
+    """Whether Judged also brings what the wrong output looks like."""
 
 
 class JudgeBuild(msgspec.Struct, tag="build"):
@@ -61,6 +64,8 @@ class Inspected(msgspec.Struct, tag="inspected"):
     """Whether CUDA kernels run on the CPU here, in an order and under checks that a case chooses."""
     cannot_run: str | None
     """Why no call at all can run on this device (only its builds are checked), or None."""
+    tunings: int = 1
+    """How many choices `Case.tuning` has."""
 
 
 class Unusable(msgspec.Struct, tag="unusable"):
@@ -71,6 +76,9 @@ class Unusable(msgspec.Struct, tag="unusable"):
 
 class Prepared(msgspec.Struct, tag="prepared"):
     """Data and contract of the case are made; from here on it is the implementation that runs."""
+
+    forbidden: str | None = None
+    """Why the call must raise, or None when it is legal."""
 
 
 class Unfit(msgspec.Struct, tag="unfit"):
@@ -93,6 +101,7 @@ class Judged(msgspec.Struct, tag="judged"):
     """Seconds of the implementation's fastest call; 0 where there was none."""
     broken: bool = False
     """The process lost its device and ends."""
+    mismatch: Mismatch | None = None
 
 
 class Builds(msgspec.Struct, tag="builds"):

@@ -65,7 +65,7 @@ class _Rewriter:
         self.path, self.entry = path, entry
 
     def better(self, subject: Subject, verdict: Verdict) -> None:
-        self.becomes(replace(self.entry, subject=subject, verdict=verdict))
+        self.becomes(replace(self.entry, subject=subject, verdict=verdict, explanation=None))
 
     def becomes(self, entry: Entry) -> None:
         if entry == self.entry:

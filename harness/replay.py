@@ -62,8 +62,9 @@ class Replayer:
             self._engines[key] = Engine(key[0], build_only=build_only, limits=self._limits, visible=self._visible)
         return self._engines[key]
 
-    def judge(self, entry: Entry, *, repeat: int | None = None) -> Verdict:
-        """The verdict of today, or a skip that says why there is none. `repeat`: pairs of runs.
+    def judge(self, entry: Entry, *, repeat: int | None = None, picture: bool = False) -> Verdict:
+        """The verdict of today, or a skip that says why there is none. `repeat`: pairs of runs. With `picture`, the engine's
+        `mismatch` is then what the wrong output looks like.
 
         Raises CaseError for a case of which no call can be made."""
         engine = self.engine(entry.subject)
@@ -78,7 +79,7 @@ class Replayer:
             for case in entry.context:
                 engine.judge(case, [spec])
             pairs = repeat or (pairs_to_show(entry) if entry.verdict.kind == "nondeterministic" else 1)
-            return engine.judge(entry.subject, [spec], pairs=pairs)[0]
+            return engine.judge(entry.subject, [spec], pairs=pairs, picture=picture)[0]
         except (UnusableImplementation, HarnessError) as error:
             return skip(telling_line(error))
 

@@ -14,7 +14,6 @@ import subprocess
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness import operators, protocol
@@ -22,6 +21,8 @@ from harness.case import Build, Case, CaseError, Params
 from harness.child import Child, environment_for
 from harness.interesting import Unit
 from harness.journal import Journal
+from harness.limits import Limits
+from harness.mismatch import Mismatch
 from harness.normalise import normalise
 from harness.protocol import (
     Builds,
@@ -55,17 +56,6 @@ class HarnessError(RuntimeError):
 
 class UnusableImplementation(ValueError):
     """An implementation that cannot be loaded; the message is one line for the user."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Seconds until a child counts as hung: `run` for one call. A first call on a GPU, or of a CUDA kernel on the CPU, may
-    compile, and gets `first_call` more."""
-
-    run: float = 20.0
-    first_call: float = 60.0
-    build: float = 180.0
-    start: float = 180.0
 
 
 class Engine:
@@ -103,6 +93,10 @@ class Engine:
         """Specs whose CUDA kernels are compiled for the CPU."""
         self.fastest = 0.0
         """Seconds of the fastest call of the kernel that was judged last; 0 when there was none."""
+        self.forbidden: str | None = None
+        """Why the call that was judged last must raise; None when it is legal."""
+        self.mismatch: Mismatch | None = None
+        """What the output judged last looks like; None where no picture was asked for, or nothing is wrong with a value."""
         self._environment = environment_for(device, build_only, visible)
         self._child: Child | None = None
         self._spare: Child | None = None
@@ -156,8 +150,10 @@ class Engine:
         assert isinstance(reply, Units)
         return reply.units
 
-    def judge(self, case: Case, specs: Sequence[str], *, pairs: int = 1, sure: bool = True) -> list[Verdict]:
-        """One verdict for each implementation, in order (`pairs` and `sure` are `Judge.judge`'s).
+    def judge(
+        self, case: Case, specs: Sequence[str], *, pairs: int = 1, sure: bool = True, picture: bool = False
+    ) -> list[Verdict]:
+        """One verdict for each implementation, in order (`pairs`, `sure` and `picture` are `Judge.judge`'s).
 
         Raises CaseError for a case that says something impossible, HarnessError when a fresh process cannot make it.
         """
@@ -165,7 +161,7 @@ class Engine:
         if self.journal is not None:
             self.journal.begin(case, tuple(specs), self.device)
         while len(verdicts) < len(specs):
-            verdicts += self._judge_some(case, tuple(specs[len(verdicts) :]), pairs, sure)
+            verdicts += self._judge_some(protocol.JudgeCase(case, tuple(specs[len(verdicts) :]), pairs, sure, picture))
         if self.journal is not None:
             self.journal.end()
         return verdicts
@@ -189,11 +185,13 @@ class Engine:
         died, evidence = self._bury(child, reply)
         return Verdict("build_crash" if died else "build_timeout", f"the compiler {evidence.error}", evidence)
 
-    def _judge_some(self, case: Case, specs: tuple[str, ...], pairs: int, sure: bool) -> list[Verdict]:
+    def _judge_some(self, request: protocol.JudgeCase) -> list[Verdict]:
         """Judge until the child is lost. Nothing when a used process failed before an implementation ran: try again."""
         start = time.perf_counter()
+        case, specs = request.case, request.specs
         used = bool(self.history)
-        child = self._send(protocol.JudgeCase(case, specs, pairs, sure))
+        self.forbidden = self.mismatch = None
+        child = self._send(request)
         reply = self._receive(child, self.limits.start) if child is not None else None
         if isinstance(reply, Unfit):
             if reply.retry and used:
@@ -209,6 +207,7 @@ class Engine:
             # What ran before has done it: a heap that was corrupted, a timer that went off.
             self.warnings.append(f"a process {evidence.error} between two cases; the one before may be to blame")
             return []
+        self.forbidden = reply.forbidden
         verdicts: list[Verdict] = []
         inside: dict[str, float] = {}
         self.fastest = 0.0
@@ -233,7 +232,7 @@ class Engine:
                 verdicts.append(Verdict("process_died" if died else "hang", f"the process {evidence.error}", evidence))
                 break
             verdicts.append(reply.verdict)
-            inside, self.fastest = reply.timing, reply.fastest
+            inside, self.fastest, self.mismatch = reply.timing, reply.fastest, reply.mismatch
             if reply.broken:
                 self._bury(child, reply)
                 break

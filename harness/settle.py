@@ -10,6 +10,7 @@ from harness import corpus, features, signature
 from harness.case import Case, tidy
 from harness.corpus import Entry
 from harness.ledger import Ledger
+from harness.limits import patience
 from harness.minimise import SOMETIMES, Confirmed, Minimiser, pairs_for
 from harness.record import Recorder
 from harness.reduce import Reduction, reduce
@@ -90,7 +91,7 @@ class Settler:
             return True
 
         budget = COSTLY_RECOGNISE_CALLS if verdict.costly else RECOGNISE_CALLS
-        with Minimiser(self.engine, spec, verdict).patience():
+        with patience(self.engine, verdict.kind):
             reduce(case, fails, budget=budget, passes=(feature_steps,))
         if owner is not None:
             self.ledger.owner[where] = owner

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from harness import operators
 from harness.case import Build
+from harness.limits import patience
 from harness.record import Recorder
 from harness.reduce_build import build_steps, reduce_build
 from harness.sandbox import Engine, Limits
@@ -102,7 +101,7 @@ class BuildSettler:
             return same(verdict, found.verdict)
 
         costly = found.verdict.kind in COSTLY
-        with self._patience(engine, found.verdict.kind):
+        with patience(engine, found.verdict.kind):
             result = reduce_build(found.build, matrix, fails, budget=COSTLY_CALLS if costly else REDUCE_CALLS)
         for _, neighbour in () if costly else build_steps(result.smallest, matrix, together=1):
             verdict = failed.get(neighbour.key())
@@ -121,16 +120,6 @@ class BuildSettler:
         self.recorder.emit({"event": "warning", "text": f"{found.verdict.kind} of {found.spec}: {note}"})
         evidence = replace(found.verdict.evidence, used_process=True)
         return found.build, replace(found.verdict, evidence=evidence)
-
-    @contextlib.contextmanager
-    def _patience(self, engine: Engine, kind: str) -> Iterator[None]:
-        """While looking for the same timeout again, wait for a part of the limit only."""
-        if kind == "build_timeout":
-            engine.limits = dataclasses.replace(self.limits, build=max(1.0, self.limits.build / 10))
-        try:
-            yield
-        finally:
-            engine.limits = self.limits
 
 
 def matrix_of(engine: Engine, build: Build, spec: str) -> list[Build]:

@@ -155,7 +155,7 @@ def _drops(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def sliced(case: Case, dimension: str, kept: Sequence[int]) -> Case:
-    """The case with these indices of one dimension alone; explicit values go with their elements."""
+    """The case with these indices of one dimension alone, or some of them twice; explicit values go with their elements."""
     dimensions = operators.get(case.operator).dimensions(case)
     old = sizes(case, dimensions)[dimension]
     smaller = resized(case, dimensions, {dimension: len(kept)})
@@ -164,7 +164,7 @@ def sliced(case: Case, dimension: str, kept: Sequence[int]) -> Case:
         view = case.tensors.get(tensor)
         if view is None or tensor not in fills or len(names) != len(view.shape) or view.overlaps_itself:
             continue
-        if dimension in names and is_explicit(fills[tensor], view):
+        if kept and view.numel and dimension in names and is_explicit(fills[tensor], view):
             taken = [kept if n == dimension and size == old else range(size) for n, size in zip(names, view.shape)]
             fills[tensor] = explicit(_taken(spelled(fills[tensor], view), view.shape, taken))
     return replace(smaller, fills=fills)

@@ -48,6 +48,9 @@ class Element(msgspec.Struct, frozen=True, omit_defaults=True):
     got: str
     want: str
     bound: str = "0.0"
+    ratio: str = ""
+    """Error divided by bound; "inf" where an element is wrong whatever the bound (an exact operator, a NaN or infinity where
+    none belongs); nothing where there is nothing to compare with, or the value is right by chance."""
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -96,11 +96,15 @@ def _judge(request: protocol.JudgeCase, device: str, send: Send) -> None:
         retry = device == "cuda" and isinstance(error, RuntimeError)
         send(Unfit(f"{type(error).__name__}: {error}".partition("\n")[0], retry))
         return
-    send(Prepared())
+    send(Prepared(judge.reason))
     for implementation in loaded:
         try:
             verdict = judge.judge(
-                implementation, pairs=request.pairs, sure=request.sure, announce=lambda: send(Calling())
+                implementation,
+                pairs=request.pairs,
+                sure=request.sure,
+                picture=request.picture,
+                announce=lambda: send(Calling()),
             )
         except BadHook as error:
             send(Unusable(str(error)))
@@ -108,7 +112,8 @@ def _judge(request: protocol.JudgeCase, device: str, send: Send) -> None:
         except DeviceBroken as broken:
             send(Judged(broken.verdict, dict(judge.timing), broken=True))
             os._exit(1)  # destructors would only meet the same device error
-        send(Judged(verdict, dict(judge.timing), judge.fastest if judge.fastest < math.inf else 0.0))
+        fastest = judge.fastest if judge.fastest < math.inf else 0.0
+        send(Judged(verdict, dict(judge.timing), fastest, mismatch=judge.mismatch(verdict)))
         if verdict.failed:
             spent = judge.timing
             judge = Judge(case, device)  # whatever was overwritten must not speak against the next one
@@ -133,7 +138,7 @@ def _inspect(request: protocol.Inspect) -> Reply:
         place = f"{os.path.basename(where.filename)}, line {where.lineno}"
         return Unusable(f"cannot load {request.spec}: {type(error).__name__}: {error} ({place})")
     executes = implementation.executes(request.device)
-    return Inspected(implementation.name, implementation.can_build, executes, cannot_run)
+    return Inspected(implementation.name, implementation.can_build, executes, cannot_run, implementation.tuning_choices)
 
 
 if __name__ == "__main__":

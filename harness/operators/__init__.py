@@ -18,6 +18,7 @@ from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
 from harness.case import Case, Params
+from harness.rules import Value
 from harness.strategies import Scale
 from oracles.judgement import Judgement, Reference, Right
 
@@ -96,6 +97,10 @@ class Operator(Protocol):
 
     def simpler(self, case: Case) -> Iterator[Case]:
         """The case with one of the operator's own features turned off or one parameter simpler, plainest first."""
+
+    def alternatives(self, case: Case) -> Iterator[tuple[str, Value, Case]]:
+        """Each of the operator's own parameters, its dtype and where its output lies included, with other values: (parameter,
+        value, the case with nothing but that changed). Of each parameter the case's own value comes first."""
 
     def flags(self, case: Case) -> str:
         """The case's flag set, by which the summary tells ratios apart; "" where the operator is exact."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from harness import corpus
 from harness.case import FORMAT, Build, CaseError
 from harness.corpus import MAX_ENTRY_BYTES, Entry
+from harness.explanation import Explanation, Varied
 from harness.operators import top_k_mask_logits
 from harness.signature import signature
 from harness.strategies import SCALES
@@ -404,3 +405,22 @@ def test_weight_prefers_less_memory():
     assert corpus.weight(SMALL) < corpus.weight(LARGE)
     assert corpus.weight(mask_case()) < corpus.weight(mask_case(form="out_is_logits"))
     assert 0 == corpus.weight(Build("x", {}, "sm_80"))[0]
+
+
+def test_an_explanation_changes_nothing_else(tmp_path):
+    """Not the status nor the note; and what is said of another case than the one that is there is not written."""
+    before = entry(note="by hand")
+    path = corpus.write(tmp_path, before)
+    told = Explanation((Varied("k", "any k (of 2 tried)", ("1", "2")),), judged=1)
+    assert corpus.explain(path, SMALL, told)
+    assert replace(before, explanation=told) == corpus.read(path)
+    assert not corpus.explain(path, LARGE, Explanation(()))
+    assert told == corpus.read(path).explanation
+    assert [path.relative_to(tmp_path).as_posix()] == everything(tmp_path)
+
+
+def test_a_smaller_case_has_no_explanation_yet(tmp_path):
+    """What was said of the larger one does not hold for it."""
+    path = corpus.write(tmp_path, entry(LARGE, explanation=Explanation(())))
+    corpus.write(tmp_path, entry(SMALL))
+    assert (SMALL, None) == (corpus.read(path).subject, corpus.read(path).explanation)

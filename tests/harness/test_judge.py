@@ -712,3 +712,23 @@ def test_the_oracle_reads_nothing_that_a_kernel_is_given():
         given = {t.untyped_storage().data_ptr() for t in judge.memory.tensors.values()}
         read = {t.untyped_storage().data_ptr() for t in judge._pure.args if isinstance(t, torch.Tensor)}
         assert set() == given & read
+
+
+def test_what_depends_on_poison_is_told_with_what_it_should_be():
+    """The reference is there, so its value is; the map is of the elements that were not written."""
+
+    def unwritten(logits, k, *, out=None):
+        result = torch.empty_like(logits)
+        result[:, 1:] = right(logits, k)[:, 1:]
+        return result
+
+    judged = Judge(mask_case(3, 5, fill=Fill("cycle", 0, (1.0,))), "cpu")
+    verdict = judged.judge(implementation(unwritten), picture=True)
+    assert ("unwritten_output", (0, 0), "1.0") == (
+        verdict.kind,
+        verdict.evidence.worst.index,
+        verdict.evidence.worst.want,
+    )
+    assert [(0, 0), (1, 0), (2, 0)] == [element.index for element in judged.mismatch(verdict).worst]
+    assert judged.judge(implementation(unwritten)) == verdict
+    assert judged.mismatch(verdict) is None

@@ -180,6 +180,20 @@ def test_a_fault_in_the_users_unsupported_is_no_harness_error(engine, tmp_path):
     assert ["pass"] == kinds(engine, "good")
 
 
+def test_a_call_is_judged_with_what_its_contract_and_its_output_look_like(engine):
+    """Why it must raise, if it must; the wrong output, if it was asked for and there is one."""
+    engine.judge(mask_case(k=-1), [spec("good")], picture=True)
+    assert ("k is negative", None) == (engine.forbidden, engine.mismatch)
+    zeros = spec("returns_zeros")
+    engine.judge(CASE, [zeros])
+    assert (None, None) == (engine.forbidden, engine.mismatch)
+    (verdict,) = engine.judge(CASE, [zeros], picture=True)
+    assert verdict.evidence.worst == engine.mismatch.worst[0]
+    assert CASE.tensors["logits"].shape == engine.mismatch.shape
+    engine.judge(CASE, [spec("good")], picture=True)
+    assert engine.mismatch is None
+
+
 def test_an_implementation_is_inspected(engine):
     """Its name is the function's as one would import it from here; it cannot build, and runs here."""
     about = engine.inspect(NAME, spec("good"))

@@ -20,6 +20,7 @@ from harness import hardware
 from harness.case import Case, Params
 from harness.operators import Call
 from harness.operators.single_prefill import drawing
+from harness.operators.single_prefill.alternatives import alternatives
 from harness.operators.single_prefill.shapes import FORMS, HEAD_DIMS, NAME, dimensions
 from harness.operators.single_prefill.simpler import simpler
 from harness.resize import sizes
@@ -40,7 +41,7 @@ PARAMS = (
 )
 REQUIRED = ("q", "k", "v")
 
-__all__ = ["FORMS", "NAME", "dimensions", "simpler"]  # the rest of what an operator has is below
+__all__ = ["FORMS", "NAME", "alternatives", "dimensions", "simpler"]  # the rest of what an operator has is below
 
 _WORDS = {
     name: get_args(hint) for name, hint in get_type_hints(oracle.Semantics).items() if get_origin(hint) is Literal

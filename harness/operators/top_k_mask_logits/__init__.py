@@ -18,21 +18,20 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from harness import strategies
+from harness.alternatives import retyped
 from harness.case import Case, Fill, Number, Params, View, contiguous, tidy
 from harness.operators import Call
+from harness.operators.top_k_mask_logits.alternatives import alternatives
+from harness.operators.top_k_mask_logits.shapes import DTYPES, FORMS, NAME, TIED, dimensions
 from harness.strategies import LEGAL_RELATIONS, PLAIN, RELATIONS, VOCABULARIES, Layout, Scale
 from oracles import top_k_mask_logits as oracle
 from oracles.judgement import Judgement, Reference, Right
 
-NAME = "top_k_mask_logits"
 OUTPUTS = ("out",)
 
-DTYPES = ("float32", "float16", "bfloat16")
-
-FORMS = ("new", "out", "out_is_logits", "in_place")
-"""From the plainest."""
 PARAMS = ("form", "k", "k_on")
 REQUIRED = ("logits", "k")
+__all__ = ["FORMS", "NAME", "alternatives", "dimensions"]  # the rest of what an operator has is below
 
 WRONG = (
     "relation",
@@ -191,10 +190,6 @@ def _broken(case: Case, wrong: str) -> Case:
     return Case(NAME, params, case.storages, tensors, fills)
 
 
-def dimensions(case: Case) -> Mapping[str, tuple[str, ...]]:
-    return {"logits": ("batch", "vocab"), "k": ("batch",), "out": ("batch", "vocab")}
-
-
 def bind(case: Case, tensors: Mapping[str, Tensor]) -> Call:
     logits = tensors["logits"]
     k: Any = case.params.get("k")
@@ -306,19 +301,7 @@ def simpler(case: Case) -> Iterator[Case]:
     for dtype in DTYPES:
         if dtype == logits.dtype:
             break
-        yield _with_dtype(case, dtype)
-
-
-def _with_dtype(case: Case, dtype: str) -> Case:
-    """The same layout, in elements, with logits and out of another dtype."""
-    tensors = dict(case.tensors)
-    for name in ("logits", "out"):
-        if name in tensors and tensors[name].dtype == case.tensors["logits"].dtype:
-            view = tensors[name]
-            elements = view.offset // view.itemsize
-            moved = replace(view, dtype=dtype)
-            tensors[name] = replace(moved, offset=elements * moved.itemsize)
-    return replace(case, tensors=tensors)
+        yield retyped(case, TIED, dtype)
 
 
 def flags(case: Case) -> str:
