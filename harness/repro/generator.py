@@ -44,7 +44,12 @@ class Generator:
         return [*([MIX, WORDS] if random else []), *self._texts]
 
     def call(self, fill: Fill, dtype: torch.dtype, shape: tuple[int, ...]) -> str:
-        """An expression for the fill's tensor of that shape, on the CPU, without planted values. The shape has elements."""
+        """An expression for the fill's tensor of that shape, on the CPU, without planted values. The shape has elements.
+
+        Raises NoScript for values that nothing makes, since they were stored.
+        """
+        if fill.kind == "file":
+            raise spell.NoScript("more values than a script can spell out lie in a file; use `warpcheck repro`")
         values = fill.values if fill.kind in ("cycle", "choice", "uniform", "dominant", "near", "outlier") else ()
         key = fill.kind, dtype, values
         if key not in self._named:

@@ -17,7 +17,7 @@ LITERALS = 256
 SHORT = 16
 """Elements that a single tensor may have to be spelled out in any case."""
 EXPLICIT = 4096
-"""Elements that are spelled out where a fill lists them one by one."""
+"""Elements that are spelled out where a fill lists them one by one, or has them in a file."""
 
 POISON = 0x7B
 """The byte in memory that holds no input, where nothing asks for two of them."""
@@ -68,7 +68,10 @@ class Inputs:
         size = {name: _extent(view).numel for name, view in case.tensors.items() if name in case.fills}
         plain = {name: spell.plain(memory.window(_extent(case.tensors[name]))) for name in size}
         few = sum(n for name, n in size.items() if not plain[name]) <= LITERALS
-        listed = {n: f.kind == "cycle" and size[n] <= min(len(f.values), EXPLICIT) for n, f in case.fills.items()}
+        listed = {
+            n: size[n] <= (min(len(f.values), EXPLICIT) if f.kind == "cycle" else EXPLICIT if f.kind == "file" else 0)
+            for n, f in case.fills.items()
+        }
         return {
             name: name in size and (few or plain[name] or size[name] <= SHORT or listed[name]) for name in case.tensors
         }

@@ -7,9 +7,10 @@ import math
 import pytest
 import torch
 
-from harness.case import FILL_KINDS, ITEMSIZE, Fill, Planted
+from harness.case import FILL_KINDS, ITEMSIZE, Fill, Planted, Stored
 from harness.fill import make_bits
 from harness.repro.generator import Generator
+from harness.repro.spell import NoScript
 
 SHAPES = ((7,), (3, 37), (2, 3, 16))
 SEEDS = (0, 7, (1 << 32) - 1)
@@ -29,7 +30,7 @@ def assert_same(x, fill, shape):
 
 
 @pytest.mark.parametrize("dtype", ITEMSIZE)
-@pytest.mark.parametrize("kind", FILL_KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in FILL_KINDS if kind != "file"])
 def test_a_script_makes_the_bits_of_the_harness(kind, dtype):
     """Every kind and dtype, with the values of the kind or without, for several seeds and shapes."""
     floats = getattr(torch, dtype).is_floating_point
@@ -41,6 +42,12 @@ def test_a_script_makes_the_bits_of_the_harness(kind, dtype):
                 x = made(generator, generator.call(fill, getattr(torch, dtype), shape))
                 assert getattr(torch, dtype) == x.dtype
                 assert_same(x, fill, shape)
+
+
+def test_stored_values_are_nobody_s_to_make():
+    """They are spelled out, or there is no script."""
+    with pytest.raises(NoScript, match="lie in a file"):
+        Generator().call(Fill("file", file=Stored("0" * 64, "float32", (7,))), torch.float32, (7,))
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e300, 0.0, "inf"])
