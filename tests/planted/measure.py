@@ -63,15 +63,15 @@ def first_failure(fault: Fault, seed: int, device: str) -> tuple[int, float] | N
 
 
 def extent(case: Case) -> str:
-    """Elements of all tensors, the dimensions that are more than one, and how many features are not the plainest."""
+    """Elements of all tensors, with the dimensions that are not one; how many features are not the plainest; and how many
+    numbers say what the values are, or that a generator makes them."""
     elements = sum(view.numel for view in case.tensors.values())
-    large = {n: s for n, s in sizes(case, operators.get(case.operator).dimensions(case)).items() if s != 1}
-    told = ", ".join(f"{name} {size}" for name, size in large.items())
-    return (
-        f"{elements} ({told}), {len(features.traits(case)) - 1}"
-        if told
-        else f"{elements}, {len(features.traits(case)) - 1}"
-    )
+    known = sizes(case, operators.get(case.operator).dimensions(case))
+    dimensions = ", ".join(f"{name} {size}" for name, size in known.items() if size != 1)
+    drawn = any(fill.kind != "cycle" for fill in case.fills.values())
+    numbers = sum(len(fill.values) + len(fill.planted) for fill in case.fills.values())
+    told = f"{elements} ({dimensions})" if dimensions else str(elements)
+    return f"{told}; {len(features.traits(case)) - 1}; {'drawn' if drawn else numbers}"
 
 
 @contextlib.contextmanager
