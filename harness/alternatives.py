@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from harness.case import Case, tidy
+from harness.case import Case, View, contiguous, tidy
 from harness.rules import Value
 from harness.strategies import RELATIONS, related_view
 
@@ -53,6 +53,23 @@ def outs(case: Case, source: str, forms: Mapping[str, str]) -> Iterator[Alternat
         yield "out", word, replace(bare, params={**case.params, "form": form})
     for word, made in given.items():
         yield "out", word, made
+
+
+def plainer_outs(case: Case, source: str, forms: Sequence[str]) -> Iterator[Case]:
+    """The call with a plainer output: none that is given, one with a storage of its own, the tensor `source` itself, …
+
+    forms: the operator's, from the plainest; the second has a tensor "out". One that shares its storage with another tensor
+    is less plain than all of them.
+    """
+    view, out = case.tensors[source], case.tensors.get("out")
+    rest = {name: v for name, v in case.tensors.items() if name != "out"}
+    form = str(case.params.get("form", forms[0]))
+    shared = out is not None and any(v.storage == out.storage for v in rest.values())
+    for plainer in forms if shared else forms[: forms.index(form)]:
+        own = View(len(case.storages), view.dtype, view.shape, contiguous(view.shape))
+        tensors = {**rest, "out": own} if plainer == forms[1] else rest
+        params = {**case.params, "form": plainer}
+        yield replace(case, params=params, tensors=tensors, storages=(*case.storages, 0))
 
 
 def _own(case: Case, source: str, forms: Mapping[str, str], given: Mapping[str, Case]) -> str:

@@ -34,10 +34,6 @@ def main() -> None:
     warpcheck build                                 compile every variant for every architecture
     warpcheck sanitize                              CUDA kernels on the CPU, under every check
     warpcheck repro corpus/.../ENTRY.json           show a failure again
-    warpcheck corpus check                          are the known failures in order?
-    warpcheck import CALL.pt --operator …           make an entry of a call that was captured elsewhere
-    warpcheck reduce-source corpus/.../ENTRY.json   the smallest source that does not compile
-    warpcheck explain corpus/.../ENTRY.json         say which values fail, and where
     """
 
 

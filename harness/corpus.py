@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from harness import files, migrate, stored
 from harness.case import FORMAT, Case, CaseError, Subject, total_bytes, validate
 from harness.explanation import Explanation
+from harness.normalise import without_folders
 from harness.rate import Rate
 from harness.signature import Signature
 from harness.verdict import Verdict
@@ -136,9 +137,15 @@ def _subjects(entry: Entry) -> tuple[Subject, ...]:
 
 
 def portable(entry: Entry) -> Entry:
-    """The entry as it is on disk."""
-    context = tuple(stored.portable(case) for case in entry.context)
-    return replace(entry, subject=stored.portable(entry.subject), context=context)
+    """The entry as it is on disk, and as it compares: without where anything lies on this machine."""
+    verdict = entry.verdict
+    evidence = replace(verdict.evidence, log=without_folders(verdict.evidence.log))
+    return replace(
+        entry,
+        subject=stored.portable(entry.subject),
+        verdict=replace(verdict, message=without_folders(verdict.message), evidence=evidence),
+        context=tuple(stored.portable(case) for case in entry.context),
+    )
 
 
 def update(path: Path, was: Entry, becomes: Entry) -> bool:
@@ -147,7 +154,7 @@ def update(path: Path, was: Entry, becomes: Entry) -> bool:
     Raises CaseError when the file is no entry any more.
     """
     with files.locked(path.parent):
-        if read(path) != was:
+        if portable(read(path)) != portable(was):
             return False
         _put(path, becomes)
         _forget(was, path.parent)
@@ -162,7 +169,7 @@ def mark_fixed(path: Path, entry: Entry) -> bool:
 def drop(path: Path, was: Entry) -> None:
     """Take the file of an entry away, if it is still what was read."""
     with contextlib.suppress(CaseError, FileNotFoundError), files.locked(path.parent):
-        if read(path) == was:
+        if portable(read(path)) == portable(was):
             path.unlink()
             _forget(was, path.parent)
 

@@ -104,3 +104,14 @@ def errors(log: str) -> list[str]:
             message = re.sub(rule, replacement, message)
         found.append(normalise(message))
     return found
+
+
+_FOLDERS = re.compile(
+    r"""(?<=["'])/(?:[^"'/\n]+/)+(?=[^"'/\n]+["'])"""  # in quotes, where a space belongs to the name
+    r"""|(?<![\w./:~])/(?:[\w.\-+@]+/)+(?=[\w.\-+@])"""
+)
+
+
+def without_folders(text: str) -> str:
+    """A text that names files, without the folders that are this machine's."""
+    return _FOLDERS.sub("", text)

@@ -424,3 +424,15 @@ def test_a_smaller_case_has_no_explanation_yet(tmp_path):
     path = corpus.write(tmp_path, entry(LARGE, explanation=Explanation(())))
     corpus.write(tmp_path, entry(SMALL))
     assert (SMALL, None) == (corpus.read(path).subject, corpus.read(path).explanation)
+
+
+def test_no_folder_of_this_machine_is_on_disk(tmp_path):
+    """A compiler's log names its headers by their files; the entry is the same one all the same."""
+    log = "x.cu(3): error: no\n  declared at line 7 of /opt/cuda/include/cuda_fp16.h"
+    found = entry(verdict=Verdict("build_error", "/opt/x/y.cu: no", Evidence(error="no", log=log)))
+    path = corpus.write(tmp_path, found)
+    assert "/opt" not in path.read_text()
+    there = corpus.read(path).verdict
+    assert ("y.cu: no", log.replace("/opt/cuda/include/", "")) == (there.message, there.evidence.log)
+    assert corpus.update(path, found, replace(found, note="mine"))
+    assert "mine" == corpus.read(path).note

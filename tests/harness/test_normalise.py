@@ -4,7 +4,7 @@
 
 import pytest
 
-from harness.normalise import first_error, normalise
+from harness.normalise import first_error, normalise, without_folders
 
 LOGS = {
     "nvrtc": (
@@ -170,3 +170,22 @@ def test_normalising_twice_changes_nothing():
     for log, _ in LOGS.values():
         once = first_error(log)
         assert once == normalise(once)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "declared at line 5025 of /a/venv-1/lib/python3.11/cu13/include/cuda_fp16.h)",
+            "declared at line 5025 of cuda_fp16.h)",
+        ),
+        ('File "/a/b c/x.py", line 3, in f', 'File "x.py", line 3, in f'),
+        ('File "/a/b/torch/_ops.py", line 3, in f', 'File "_ops.py", line 3, in f'),
+        ("/a/b/c.cu(12): error: no a / b here, and 1/2 of it", "c.cu(12): error: no a / b here, and 1/2 of it"),
+        ("see https://example.org/a/b/c.html and ../b/c.cu", "see https://example.org/a/b/c.html and ../b/c.cu"),
+        ("torch/_ops.py is relative, /tmp is a folder", "torch/_ops.py is relative, /tmp is a folder"),
+    ],
+)
+def test_a_text_without_this_machines_folders(text, expected):
+    """Absolute paths are cut to their file; relative ones, divisions and addresses stay."""
+    assert expected == without_folders(text)

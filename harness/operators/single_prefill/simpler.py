@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from harness.alternatives import plainer_outs
 from harness.case import Case, Fill, Params, View, contiguous
 from harness.operators.single_prefill.shapes import FORMS, dimensions
 from harness.resize import resized, sizes
@@ -30,12 +31,7 @@ _PLAINER: dict[str, tuple[object, ...]] = {
 
 def simpler(case: Case) -> Iterator[Case]:
     params, tensors, q = case.params, case.tensors, case.tensors["q"]
-    rest = {name: view for name, view in tensors.items() if name != "out"}
-    form = params.get("form", "new")
-    for plainer in FORMS[: FORMS.index(form)]:
-        apart = View(len(case.storages), q.dtype, q.shape, contiguous(q.shape))
-        for out in (apart, q) if plainer == "out" else (None,):
-            yield _with(case, {**params, "form": plainer}, rest if out is None else {**rest, "out": out})
+    yield from plainer_outs(case, "q", FORMS)
     for name in _OPTIONAL:
         if name in params:
             yield _with(case, {n: v for n, v in params.items() if n != name}, tensors)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from harness import strategies
-from harness.alternatives import retyped
+from harness.alternatives import plainer_outs, retyped
 from harness.case import Case, Fill, Number, Params, View, contiguous, tidy
 from harness.operators import Call
 from harness.operators.top_k_mask_logits.alternatives import alternatives
@@ -272,12 +272,7 @@ def simpler(case: Case) -> Iterator[Case]:
     params, tensors, fills = case.params, case.tensors, case.fills
     logits = tensors["logits"]
     vocab = logits.shape[-1] if logits.shape else 1
-    rest = {name: view for name, view in tensors.items() if name != "out"}
-    for form in FORMS[: FORMS.index(params["form"])]:
-        apart = View(len(case.storages), logits.dtype, logits.shape, contiguous(logits.shape))
-        for out in (apart, logits) if form == "out" else (None,):
-            changed = rest if out is None else {**rest, "out": out}
-            yield replace(case, params={**params, "form": form}, tensors=changed, storages=(*case.storages, 0))
+    yield from plainer_outs(case, "logits", FORMS)
     if "k" in tensors:
         rest = {name: view for name, view in tensors.items() if name != "k"}
         others = {name: fill for name, fill in fills.items() if name != "k"}
