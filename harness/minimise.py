@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from harness.case import Case
+from harness.history import Calls, reduce_history
 from harness.limits import patience
 from harness.rate import Rate, keeps, measured
 from harness.reduce import PASSES, Reduction, reduce
@@ -30,6 +31,8 @@ RATE_SECONDS = 20.0
 """For the rate that goes into the entry: 100 runs, or as many as fit into that time, 20 at least."""
 REFERENCE_PAIRS = 32
 CALLS = 1200
+HISTORY_CALLS = 16
+"""Each takes a process of its own."""
 COSTLY_CALLS = 60
 
 
@@ -61,14 +64,12 @@ class Minimiser:
         *,
         ours: Callable[[Case, Verdict], bool] = lambda case, verdict: True,
         deadline: float = float("inf"),
-        context: tuple[Case, ...] = (),
         better: Callable[[Case, Verdict], None] = lambda case, verdict: None,
     ) -> None:
         """ours: of failures of the same kind and words, which belong to this one. deadline: on the monotonic clock; what is
-        tried later does not fail. context: calls to make before each, in a process of its own. better: told of each
-        smaller case."""
+        tried later does not fail. better: told of each smaller case."""
         self.engine, self.spec, self.verdict, self.best = engine, spec, verdict, verdict
-        self._ours, self._deadline, self._context, self._better = ours, deadline, context, better
+        self._ours, self._deadline, self._better = ours, deadline, better
         self._reference: float | None = None
         self.calls = 0
 
@@ -84,12 +85,8 @@ class Minimiser:
         self._better(case, found)
         return True
 
-    def _judge(self, case: Case, pairs: int, *, sure: bool = False) -> Verdict:
-        if self._context:
-            self.engine.fresh()
-            for other in self._context:
-                self.engine.judge(other, [self.spec])
-        return self.engine.judge(case, [self.spec], pairs=pairs, sure=sure)[0]
+    def _judge(self, case: Case, pairs: int) -> Verdict:
+        return self.engine.judge(case, [self.spec], pairs=pairs, sure=False)[0]
 
     def _steadily(self, case: Case) -> Verdict | None:
         verdict = self._judge(case, 1)
@@ -157,17 +154,34 @@ class Minimiser:
             before = history[-count:]
             verdict = self.fresh(before, original, pairs_for(self.verdict))
             if verdict.failed:
-                return self._fewest(original, before, verdict)
+                return self.small_history(Calls(before, original), verdict)[0]
         return Confirmed(smallest, _in_used_process(self.best), shown=False)
 
-    def _fewest(self, case: Case, before: tuple[Case, ...], verdict: Verdict) -> Confirmed:
-        """The calls before that it needs."""
-        for i in range(len(before) - 1, -1, -1):
-            fewer = before[:i] + before[i + 1 :]
-            found = self.fresh(fewer, case, pairs_for(self.verdict)) if fewer else None
-            if found is not None and found.kind == verdict.kind:
-                before, verdict = fewer, found
-        return Confirmed(case, _in_used_process(verdict), before)
+    def small_history(
+        self,
+        calls: Calls,
+        verdict: Verdict,
+        budget: int = HISTORY_CALLS,
+        better: Callable[[Calls, Verdict], None] = lambda calls, verdict: None,
+    ) -> tuple[Confirmed, Reduction[Calls]]:
+        """The calls that a failure needs, made small together; each try is one in a process of its own."""
+        best = verdict
+
+        def fails(candidate: Calls) -> bool:
+            nonlocal best
+            if time.monotonic() > self._deadline:
+                return False
+            self.calls += 1
+            found = self.fresh(candidate.before, candidate.case, pairs_for(verdict))
+            if not same(found, verdict):
+                return False
+            best = _in_used_process(found)
+            better(candidate, best)
+            return True
+
+        result = reduce_history(calls, fails, budget=budget)
+        small = result.smallest
+        return Confirmed(small.case, _in_used_process(best), small.before), result
 
     def fresh(self, before: tuple[Case, ...], case: Case, pairs: int) -> Verdict:
         """Judge a case in a process that has judged nothing but the calls before it."""

@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from harness.case import Build, Case, CaseError, tidy, validate
+from harness.case import Case, CaseError, tidy, validate
 from harness.steps import Step, all_steps
 from harness.values import value_steps
 
-Smallest = TypeVar("Smallest", Case, Build)
+
+class Reducible(Protocol):
+    """A case, a build, or several calls."""
+
+    def key(self) -> bytes: ...
+
+
+Smallest = TypeVar("Smallest", bound=Reducible)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from harness import corpus, signature
 from harness.case import Build, Case, CaseError, Subject
 from harness.corpus import Entry
+from harness.history import Calls
 from harness.minimise import Confirmed, Minimiser
 from harness.reduce import Reduction
 from harness.reduce_build import reduce_build
@@ -64,8 +65,8 @@ class _Rewriter:
     def __init__(self, path: Path, entry: Entry) -> None:
         self.path, self.entry = path, entry
 
-    def better(self, subject: Subject, verdict: Verdict) -> None:
-        self.becomes(replace(self.entry, subject=subject, verdict=verdict, explanation=None))
+    def better(self, subject: Subject, verdict: Verdict, context: tuple[Case, ...] = ()) -> None:
+        self.becomes(replace(self.entry, subject=subject, verdict=verdict, context=context, explanation=None))
 
     def becomes(self, entry: Entry) -> None:
         if entry == self.entry:
@@ -103,7 +104,8 @@ def reduce_entry(
         return Reduced(path, file.entry, (), 0, complete=False, lost=True)
 
 
-Result = tuple["Reduction[Case] | Reduction[Build]", "Confirmed | Verdict | None"]
+Found = Reduction[Case] | Reduction[Build] | Reduction[Calls]
+Result = tuple[Found, Confirmed | Verdict | None]
 
 
 def _small_case(file: _Rewriter, entry: Entry, replayer: Replayer, deadline: float, calls: int, told: Told) -> Result:
@@ -113,17 +115,18 @@ def _small_case(file: _Rewriter, entry: Entry, replayer: Replayer, deadline: flo
         file.better(case, verdict)
         told(minimiser.calls, case)
 
-    minimiser = Minimiser(
-        replayer.engine(entry.subject),
-        entry.implementation,
-        entry.verdict,
-        deadline=deadline,
-        context=entry.context,
-        better=better,
-    )
-    result = minimiser.reduce(entry.subject, budget=calls)
+    def better_calls(made: Calls, verdict: Verdict) -> None:
+        file.better(made.case, verdict, made.before)
+        told(minimiser.calls, made.case)
+
+    engine = replayer.engine(entry.subject)
+    minimiser = Minimiser(engine, entry.implementation, entry.verdict, deadline=deadline, better=better)
     if entry.context:
-        return result, Confirmed(result.smallest, minimiser.best, entry.context)
+        confirmed, of_all = minimiser.small_history(
+            Calls(entry.context, entry.subject), entry.verdict, calls, better_calls
+        )
+        return of_all, confirmed
+    result = minimiser.reduce(entry.subject, budget=calls)
     confirmed = minimiser.confirm(result.smallest, entry.subject, ())
     return result, confirmed if confirmed.shown and confirmed.case == result.smallest else None
 
@@ -151,7 +154,7 @@ def _small_build(file: _Rewriter, entry: Entry, replayer: Replayer, deadline: fl
     return result, verdict if same(verdict, entry.verdict) else None
 
 
-def _finished(file: _Rewriter, result: Reduction[Case] | Reduction[Build], confirmed: Confirmed | Verdict) -> Reduced:
+def _finished(file: _Rewriter, result: Found, confirmed: Confirmed | Verdict) -> Reduced:
     """The entry under the signature of what is left, where its corpus has the place for that."""
     was, path = file.entry, file.path
     told = result.removed, result.calls, result.complete

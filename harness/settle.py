@@ -143,9 +143,10 @@ class Settler:
         result = minimiser.reduce(case)
         if not verdict.costly and verdict.kind != SOMETIMES:
             result = self._grown_anew(minimiser, result)
-        found.calls += minimiser.calls
         history = found.history if case == found.case else ()
-        return result, minimiser.confirm(result.smallest, found.original, history)
+        confirmed = minimiser.confirm(result.smallest, found.original, history)
+        found.calls += minimiser.calls
+        return result, confirmed
 
     def _grown_anew(self, minimiser: Minimiser, result: Reduction[Case]) -> Reduction[Case]:
         """Hypothesis went to tiny sizes first, where more than one feature may be what makes the bug visible: where there is

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from harness import corpus
 from harness.case import Fill
 from harness.ledger import Ledger
 from harness.minimise import pairs_for
@@ -123,7 +124,8 @@ def test_a_failure_that_needs_a_history_keeps_the_calls_that_matter(desk):
     (entry,) = desk.settle(desk.found(mask_case(3, 7, fill=SPREAD), "remembers", history=history))
     assert 1 == len(entry.context)
     assert entry.verdict.evidence.used_process
-    assert entry.subject == mask_case(3, 7, fill=SPREAD)
+    assert corpus.weight(entry.subject) < corpus.weight(mask_case(3, 7, fill=SPREAD))
+    assert corpus.weight(entry.context[0]) < min(corpus.weight(case) for case in history)
     with contextlib.chdir(desk.kernels), Replayer("cpu", limits=LIMITS) as replayer:
         assert "as expected" == outcome(entry, replayer.judge(entry))
         assert "pass" == replayer.judge(type(entry)(**{**fields(entry), "context": ()})).kind

@@ -45,11 +45,8 @@ def test_fault_is_found(fault: Fault, tmp_path: Path) -> None:
     assert entry.reduced
     assert isinstance(entry.subject, Case)
     assert fault.needs_history == bool(entry.context)
-    if not fault.needs_history:
-        got = sizes(entry.subject, operators.get(fault.operator).dimensions(entry.subject))
-        assert {name: min(got[name], most) for name, most in fault.minimum.items()} == {
-            n: got[n] for n in fault.minimum
-        }
+    got = sizes(entry.subject, operators.get(fault.operator).dimensions(entry.subject))
+    assert {name: min(got[name], most) for name, most in fault.minimum.items()} == {n: got[n] for n in fault.minimum}
 
 
 TWO = {
