@@ -65,7 +65,8 @@ def plainer_outs(case: Case, source: str, forms: Sequence[str]) -> Iterator[Case
     rest = {name: v for name, v in case.tensors.items() if name != "out"}
     form = str(case.params.get("form", forms[0]))
     shared = out is not None and any(v.storage == out.storage for v in rest.values())
-    for plainer in forms if shared else forms[: forms.index(form)]:
+    known = forms.index(form) if form in forms else len(forms)
+    for plainer in forms if shared else forms[:known]:
         own = View(len(case.storages), view.dtype, view.shape, contiguous(view.shape))
         tensors = {**rest, "out": own} if plainer == forms[1] else rest
         params = {**case.params, "form": plainer}

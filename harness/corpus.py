@@ -47,6 +47,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """open: must still fail. fixed: must pass."""
     reduced: bool = True
     """False while it is the case as found: the campaign that found it did not live to shrink it."""
+    minimal: bool = False
+    """No single step from it still failed, when it was reduced; otherwise `warpcheck reduce` may go on."""
     context: tuple[Case, ...] = ()
     """Calls that have to run before it in the same process, for it to show."""
     rate: Rate | None = None
@@ -148,17 +150,25 @@ def portable(entry: Entry) -> Entry:
     )
 
 
-def update(path: Path, was: Entry, becomes: Entry) -> bool:
+def update(path: Path, was: Entry, becomes: Entry, *, forget: bool = True) -> bool:
     """Put another entry into a file, if what is in it is still what was read. Returns whether it was.
 
-    Raises CaseError when the file is no entry any more.
+    Not to `forget` leaves files of values that nobody uses any more, for who may need them again (`forget`). Raises CaseError
+    when the file is no entry any more.
     """
     with files.locked(path.parent):
         if portable(read(path)) != portable(was):
             return False
         _put(path, becomes)
-        _forget(was, path.parent)
+        if forget:
+            _forget(was, path.parent)
     return True
+
+
+def forget(gone: Entry, folder: Path) -> None:
+    """Remove files of values that only this entry of the folder used."""
+    with files.locked(folder):
+        _forget(gone, folder)
 
 
 def mark_fixed(path: Path, entry: Entry) -> bool:

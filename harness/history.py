@@ -42,9 +42,11 @@ class Calls:
 Step = tuple[str, Calls]
 
 
-def reduce_history(calls: Calls, fails: Callable[[Calls], bool], *, budget: int) -> Reduction[Calls]:
-    """Shrink calls, the last of which `fails`; at most `budget` calls of it."""
-    return descend(calls, fails, budget, [partial(_valid, steps) for steps in (_fewer, _together, _singly)])
+def reduce_history(
+    calls: Calls, fails: Callable[[Calls], bool], *, budget: int, late: Callable[[], bool] = lambda: False
+) -> Reduction[Calls]:
+    """Shrink calls, the last of which `fails`; at most `budget` calls of it, and none once `late`."""
+    return descend(calls, fails, budget, [partial(_valid, steps) for steps in (_fewer, _together, _singly)], late)
 
 
 def _valid(steps: Callable[[Calls], Iterator[Step]], calls: Calls) -> Iterator[Step]:

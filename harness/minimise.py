@@ -5,20 +5,22 @@ What is kept is the failure, not just any: its kind and, where it speaks, its wo
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from harness.case import Case
+from harness import features
+from harness.case import Case, tidy
 from harness.history import Calls, reduce_history
 from harness.limits import patience
 from harness.rate import Rate, keeps, measured
-from harness.reduce import PASSES, Reduction, reduce
+from harness.reduce import Reduction, reduce
 from harness.sandbox import Engine
 from harness.signature import same
-from harness.steps import Step
+from harness.steps import feature_steps, grown, ordinary
 from harness.verdict import COSTLY, Verdict
 
 SOMETIMES = "nondeterministic"
@@ -64,18 +66,20 @@ class Minimiser:
         *,
         ours: Callable[[Case, Verdict], bool] = lambda case, verdict: True,
         deadline: float = float("inf"),
+        reference: float | None = None,
         better: Callable[[Case, Verdict], None] = lambda case, verdict: None,
     ) -> None:
         """ours: of failures of the same kind and words, which belong to this one. deadline: on the monotonic clock; what is
-        tried later does not fail. better: told of each smaller case."""
+        tried later does not fail. reference: the rate to stay near, of a failure that comes and goes; measured where it is
+        not known. better: told of each smaller case."""
         self.engine, self.spec, self.verdict, self.best = engine, spec, verdict, verdict
         self._ours, self._deadline, self._better = ours, deadline, better
-        self._reference: float | None = None
+        self._reference = reference
         self.calls = 0
 
     def fails(self, case: Case) -> bool:
         """Whether a smaller case shows the failure still; if so, it is the smallest so far."""
-        if time.monotonic() > self._deadline:
+        if self.late():
             return False
         self.calls += 1
         found = self._sometimes(case) if self.verdict.kind == SOMETIMES else self._steadily(case)
@@ -84,6 +88,10 @@ class Minimiser:
         self.best = found
         self._better(case, found)
         return True
+
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.monotonic() > self._deadline
 
     def _judge(self, case: Case, pairs: int) -> Verdict:
         return self.engine.judge(case, [self.spec], pairs=pairs, sure=False)[0]
@@ -107,21 +115,44 @@ class Minimiser:
             if self._is_it(case, verdict):
                 last = verdict
                 return verdict.evidence.failed, verdict.evidence.runs
-            # A batch that failed in every run looks steady; what comes and goes in another batch is not.
-            return (2 * pairs, 2 * pairs) if last is not None and verdict.stage in ("values", "memory") else None
+            # A batch that failed in every run looks steady, and what nearly always fails often does.
+            if verdict.stage not in ("values", "memory"):
+                return None
+            if last is None:
+                last = replace(self.verdict, evidence=replace(verdict.evidence, failed=2 * pairs, runs=2 * pairs))
+            return 2 * pairs, 2 * pairs
 
         if self._reference is None or keeps(sample, self._reference) is None:
             return None
         return last
 
-    def reduce(
-        self, case: Case, budget: int = CALLS, passes: Sequence[Callable[[Case], Iterator[Step]]] = PASSES
-    ) -> Reduction[Case]:
-        """The smallest case that steps lead to from `case`, which shows the failure."""
+    def reduce(self, case: Case, budget: int | None = None) -> Reduction[Case]:
+        """The smallest case that steps lead to from `case`, which shows the failure.
+
+        budget: judgements at most; None is what a campaign spends on a failure of this kind.
+        """
         if self.verdict.kind == SOMETIMES and self._reference is None:
             self._reference = self._rate_of(case)
+        allowed = budget or (COSTLY_CALLS if self.verdict.costly else CALLS)
         with patience(self.engine, self.verdict.kind):
-            return reduce(case, self.fails, budget=COSTLY_CALLS if self.verdict.costly else budget, passes=passes)
+            result = reduce(case, self.fails, budget=allowed, late=self.late)
+            if self.verdict.costly or self.verdict.kind == SOMETIMES or not result.complete:
+                return result
+            return self._grown_anew(result, allowed)
+
+    def _grown_anew(self, result: Reduction[Case], budget: int) -> Reduction[Case]:
+        """Sizes got tiny first, where more than one feature may be what makes the bug visible: where there is room and the
+        numbers are ordinary, fewer may do."""
+        best = self.best
+        for what, step in feature_steps(ordinary(grown(result.smallest))):
+            if self.fails(tidy(step)):
+                other = reduce(tidy(step), self.fails, budget=budget, late=self.late)
+                if len(features.traits(other.smallest)) < len(features.traits(result.smallest)):
+                    return dataclasses.replace(other, removed=(*result.removed, what, *other.removed))
+                self.best = best
+                self._better(result.smallest, best)
+                break
+        return result
 
     def _rate_of(self, case: Case) -> float:
         """How often the case that was found fails: a fresh sample, since the one that found it was lucky."""
@@ -169,8 +200,6 @@ class Minimiser:
 
         def fails(candidate: Calls) -> bool:
             nonlocal best
-            if time.monotonic() > self._deadline:
-                return False
             self.calls += 1
             found = self.fresh(candidate.before, candidate.case, pairs_for(verdict))
             if not same(found, verdict):
@@ -179,7 +208,7 @@ class Minimiser:
             better(candidate, best)
             return True
 
-        result = reduce_history(calls, fails, budget=budget)
+        result = reduce_history(calls, fails, budget=budget, late=self.late)
         small = result.smallest
         return Confirmed(small.case, _in_used_process(best), small.before), result
 

@@ -35,6 +35,7 @@ class Recorder:
         reduced: bool,
         context: tuple[Case, ...] = (),
         rate: Rate | None = None,
+        minimal: bool = False,
     ) -> Entry:
         return Entry(
             FORMAT,
@@ -44,6 +45,7 @@ class Recorder:
             spec,
             self.device,
             reduced=reduced,
+            minimal=minimal,
             context=context,
             rate=rate,
             environment=self.environment,
@@ -77,8 +79,8 @@ class Recorder:
         self, entry: Entry, was: Signature | None, calls: int, since: float, removed: Sequence[str] = ()
     ) -> None:
         """Keep the minimal case in the place of the one that was found. removed: the steps that led to it."""
-        self._replace(was, entry.signature)
         fresh = self.ledger.add(entry)
+        self._replace(was, entry.signature)
         self.emit(
             {
                 "event": "finding" if fresh else "known",

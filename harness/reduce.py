@@ -46,9 +46,10 @@ def reduce(
     *,
     budget: int = 400,
     passes: Sequence[Callable[[Case], Iterator[Step]]] = PASSES,
+    late: Callable[[], bool] = lambda: False,
 ) -> Reduction[Case]:
-    """Shrink `case`, for which `fails` holds, to a local minimum; at most `budget` calls of `fails`."""
-    return descend(case, fails, budget, [_valid(steps) for steps in passes])
+    """Shrink `case`, for which `fails` holds, to a local minimum; at most `budget` calls of `fails`, and none once `late`."""
+    return descend(case, fails, budget, [_valid(steps) for steps in passes], late)
 
 
 def _valid(steps: Callable[[Case], Iterator[Step]]) -> Callable[[Case], Iterator[Step]]:
@@ -71,8 +72,9 @@ def descend(
     fails: Callable[[Smallest], bool],
     budget: int,
     passes: Sequence[Callable[[Smallest], Iterator[tuple[str, Smallest]]]],
+    late: Callable[[], bool] = lambda: False,
 ) -> Reduction[Smallest]:
-    """Take steps for which `fails` holds until none is left, or `budget` is spent."""
+    """Take steps for which `fails` holds until none is left, or `budget` is spent, or it is `late`."""
     removed: list[str] = []
     seen = {subject.key()}
     calls = turn = without = 0
@@ -81,7 +83,7 @@ def descend(
             key = candidate.key()
             if key in seen:
                 continue
-            if calls >= budget:
+            if calls >= budget or late():
                 return Reduction(subject, tuple(removed), calls, complete=False)
             seen.add(key)
             calls += 1

@@ -13,10 +13,15 @@ from harness.reduce import Reduction, descend
 
 
 def reduce_build(
-    build: Build, matrix: Collection[Build], fails: Callable[[Build], bool], *, budget: int = 200
+    build: Build,
+    matrix: Collection[Build],
+    fails: Callable[[Build], bool],
+    *,
+    budget: int = 200,
+    late: Callable[[], bool] = lambda: False,
 ) -> Reduction[Build]:
     """The plainest build of `matrix` that steps lead to from `build`, for which `fails` holds: a local minimum."""
-    return descend(build, fails, budget, (lambda now: build_steps(now, matrix),))
+    return descend(build, fails, budget, (lambda now: build_steps(now, matrix),), late)
 
 
 def build_steps(build: Build, matrix: Collection[Build], together: int = 2) -> Iterator[tuple[str, Build]]:

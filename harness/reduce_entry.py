@@ -12,11 +12,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from harness import corpus, signature
+from harness import corpus, corpus_care, signature
 from harness.case import Build, Case, CaseError, Subject
 from harness.corpus import Entry
 from harness.history import Calls
-from harness.minimise import Confirmed, Minimiser
+from harness.minimise import CONFIRM_PAIRS, Confirmed, Minimiser
 from harness.reduce import Reduction
 from harness.reduce_build import reduce_build
 from harness.replay import Replayer
@@ -72,7 +72,8 @@ class _Rewriter:
         if entry == self.entry:
             return
         try:
-            if not corpus.update(self.path, self.entry, entry):
+            # Files of values stay until it is clear that the entry does not become again what it was.
+            if not corpus.update(self.path, self.entry, entry, forget=False):
                 raise _Changed
         except CaseError:
             raise _Changed from None
@@ -89,7 +90,7 @@ def reduce_entry(
     """
     entry = corpus.read(path)
     verdict = replayer.judge(entry)
-    if not same(verdict, entry.verdict):
+    if not (verdict.failed and same(verdict, entry.verdict)):
         raise NotShown(verdict)
     file = _Rewriter(path, entry)
     deadline = time.monotonic() + seconds
@@ -102,6 +103,8 @@ def reduce_entry(
         return _finished(file, result, confirmed)
     except _Changed:
         return Reduced(path, file.entry, (), 0, complete=False, lost=True)
+    finally:
+        corpus.forget(entry, path.parent)
 
 
 Found = Reduction[Case] | Reduction[Build] | Reduction[Calls]
@@ -120,15 +123,19 @@ def _small_case(file: _Rewriter, entry: Entry, replayer: Replayer, deadline: flo
         told(minimiser.calls, made.case)
 
     engine = replayer.engine(entry.subject)
-    minimiser = Minimiser(engine, entry.implementation, entry.verdict, deadline=deadline, better=better)
-    if entry.context:
+    known = entry.rate.failed / entry.rate.runs if entry.rate is not None and entry.rate.runs else None
+    minimiser = Minimiser(
+        engine, entry.implementation, entry.verdict, deadline=deadline, reference=known, better=better
+    )
+    if entry.context and not same(minimiser.fresh((), entry.subject, CONFIRM_PAIRS), entry.verdict):
         confirmed, of_all = minimiser.small_history(
             Calls(entry.context, entry.subject), entry.verdict, calls, better_calls
         )
         return of_all, confirmed
     result = minimiser.reduce(entry.subject, budget=calls)
     confirmed = minimiser.confirm(result.smallest, entry.subject, ())
-    return result, confirmed if confirmed.shown and confirmed.case == result.smallest else None
+    shown = confirmed.shown and confirmed.case == result.smallest and same(confirmed.verdict, entry.verdict)
+    return result, confirmed if shown else None
 
 
 def _small_build(file: _Rewriter, entry: Entry, replayer: Replayer, deadline: float, calls: int, told: Told) -> Result:
@@ -138,8 +145,6 @@ def _small_build(file: _Rewriter, entry: Entry, replayer: Replayer, deadline: fl
 
     def fails(build: Build) -> bool:
         nonlocal count
-        if time.monotonic() > deadline:
-            return False
         count += 1
         verdict = engine.build(build, spec)
         if not same(verdict, entry.verdict):
@@ -148,29 +153,34 @@ def _small_build(file: _Rewriter, entry: Entry, replayer: Replayer, deadline: fl
         told(count, build)
         return True
 
-    result = reduce_build(entry.subject, matrix_of(engine, entry.subject, spec), fails, budget=calls)
+    matrix = matrix_of(engine, entry.subject, spec)
+    result = reduce_build(entry.subject, matrix, fails, budget=calls, late=lambda: time.monotonic() > deadline)
     engine.fresh()
     verdict = engine.build(result.smallest, spec)
     return result, verdict if same(verdict, entry.verdict) else None
 
 
 def _finished(file: _Rewriter, result: Found, confirmed: Confirmed | Verdict) -> Reduced:
-    """The entry under the signature of what is left, where its corpus has the place for that."""
+    """The entry under the signature of what is left, where its corpus has the place for that; while something may still go,
+    under its old one."""
     was, path = file.entry, file.path
     told = result.removed, result.calls, result.complete
     verdict = confirmed if isinstance(confirmed, Verdict) else confirmed.verdict
     final = replace(
         was,
-        signature=signature.signature(was.subject, was.signature.implementation, verdict),
         verdict=verdict,
         rate=confirmed.rate if isinstance(confirmed, Confirmed) else None,
         reduced=was.reduced or result.complete,
+        minimal=result.complete,
     )
     root = corpus.root_of(path, was.signature)
+    if result.complete:
+        named = signature.signature(was.subject, was.signature.implementation, verdict)
+        final = replace(final, signature=named)
     if root is None or final.signature == was.signature:
         file.becomes(final)
         return Reduced(path, final, *told)
-    stays = corpus.write(root, final) is None
+    stays = corpus.write(root, final, choose=corpus_care.better) is None
     corpus.drop(path, was)
     target = corpus.path_of(root, final.signature)
-    return Reduced(target, corpus.read(target) if stays else final, *told, merged=stays)
+    return Reduced(target, corpus.read(target), *told, merged=stays)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from dataclasses import dataclass, field
 
-from harness import corpus, features, signature
+from harness import corpus, signature
 from harness.case import Case, tidy
 from harness.corpus import Entry
 from harness.ledger import Ledger
 from harness.limits import patience
-from harness.minimise import SOMETIMES, Confirmed, Minimiser, pairs_for
+from harness.minimise import Confirmed, Minimiser, pairs_for
 from harness.record import Recorder
 from harness.reduce import Reduction, reduce
 from harness.sandbox import Engine
@@ -118,7 +117,13 @@ class Settler:
         case, verdict = confirmed.case, confirmed.verdict
         name = self.names[found.spec]
         final = self.recorder.entry(
-            case, found.spec, verdict, reduced=True, context=confirmed.context, rate=confirmed.rate
+            case,
+            found.spec,
+            verdict,
+            reduced=True,
+            context=confirmed.context,
+            rate=confirmed.rate,
+            minimal=small.complete and case == small.smallest and confirmed.shown,
         )
         where = bucket(case, name, verdict)
         owner = self.ledger.owner.get(where) or self._shows_otherwise(final)
@@ -141,25 +146,10 @@ class Settler:
             deadline=found.since + self.seconds,
         )
         result = minimiser.reduce(case)
-        if not verdict.costly and verdict.kind != SOMETIMES:
-            result = self._grown_anew(minimiser, result)
         history = found.history if case == found.case else ()
         confirmed = minimiser.confirm(result.smallest, found.original, history)
         found.calls += minimiser.calls
         return result, confirmed
-
-    def _grown_anew(self, minimiser: Minimiser, result: Reduction[Case]) -> Reduction[Case]:
-        """Hypothesis went to tiny sizes first, where more than one feature may be what makes the bug visible: where there is
-        room and the numbers are ordinary, fewer may do."""
-        best = minimiser.best
-        for what, step in feature_steps(ordinary(grown(result.smallest))):
-            if minimiser.fails(tidy(step)):
-                other = minimiser.reduce(tidy(step))
-                if len(features.traits(other.smallest)) < len(features.traits(result.smallest)):
-                    return dataclasses.replace(other, removed=(*result.removed, what, *other.removed))
-                break
-        minimiser.best = best
-        return result
 
     def _take_over(self, newer: Entry) -> None:
         """Withdraw findings of this campaign that the newer one explains: which of a bug's clothes is met first is luck."""
@@ -199,10 +189,16 @@ class Settler:
             neighbours += [(step, {kind}) for _, step in (*empty_steps(case), *larger)]
         if known - {kind}:
             neighbours += [(step, known - {kind}) for _, step in (*size_steps(case), *fill_steps(case))]
+        deadline = time.monotonic() + self.seconds
         for candidate, allowed in neighbours[:NEIGHBOURS]:
-            verdict = self.engine.judge(
-                tidy(candidate), [entry.implementation], pairs=pairs_for(entry.verdict), sure=False
-            )[0]
+            if time.monotonic() > deadline:
+                break
+            with patience(self.engine, "hang"):
+                verdict = self.engine.judge(
+                    tidy(candidate), [entry.implementation], pairs=pairs_for(entry.verdict), sure=False
+                )[0]
+            if verdict.costly:
+                break  # what costs a process has a name of its own, and there may be many like it
             if not verdict.failed or verdict.kind not in allowed:
                 continue
             where = bucket(candidate, name, verdict)

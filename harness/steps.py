@@ -7,6 +7,7 @@ case, drawn or written by hand. Each lowers some measure; none is the inverse of
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -92,7 +93,24 @@ def size_steps(case: Case, *, least: int = 1) -> Iterator[Step]:
     for name, size in sizes(case, dimensions).items():
         for smaller in dict.fromkeys((least, 2, size // 2, size - size // 4, size - 1)):
             if least <= smaller < size:
-                yield f"{name} {size} -> {smaller}", sliced(case, name, range(smaller))
+                step = sliced(case, name, range(smaller))
+                yield f"{name} {size} -> {smaller}", step
+                # A number may have to fall together with the size that it is compared to: a k with its row.
+                if (lower := _lowered(step, size - smaller)) != step:
+                    yield f"{name} {size} -> {smaller}", lower
+
+
+def _lowered(case: Case, by: int) -> Case:
+    """The case with every whole number that is larger than `by` less by it: parameters, and values of integer tensors."""
+
+    def less(value: Any) -> Any:
+        return value - by if type(value) is int and value > by else value
+
+    fills = {
+        name: replace(fill, values=tuple(map(less, fill.values))) if "int" in case.tensors[name].dtype else fill
+        for name, fill in case.fills.items()
+    }
+    return replace(case, params={name: less(value) for name, value in case.params.items()}, fills=fills)
 
 
 def empty_steps(case: Case) -> Iterator[Step]:

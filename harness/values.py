@@ -65,7 +65,8 @@ def explicit(values: tuple[Number, ...]) -> Fill:
 
 
 def rank(value: Number) -> tuple[float, ...]:
-    """How far a value is from the plainest: zero, one, small integers, infinities and NaN, other integers, fractions, bits."""
+    """How far a value is from the plainest: zero, one, small integers, infinities and NaN, other integers, fractions (halves
+    before quarters, then what is short to write), bits."""
     if isinstance(value, str):
         special = ("-inf", "inf", "nan")
         return (3, special.index(value)) if value in special else (6, int(value, 16))
@@ -74,7 +75,8 @@ def rank(value: Number) -> tuple[float, ...]:
     size, negative = abs(value), value < 0
     if float(value).is_integer():
         return (1 + negative, size) if size <= SMALL else (4, size, negative)
-    return (5, len(repr(value)), size, negative)
+    halvings = value.as_integer_ratio()[1].bit_length() - 1
+    return (5, halvings if halvings < SMALL else SMALL + len(repr(value)), size, negative)
 
 
 def value_steps(case: Case) -> Iterator[tuple[str, Case]]:
@@ -84,18 +86,27 @@ def value_steps(case: Case) -> Iterator[tuple[str, Case]]:
         view = case.tensors[name]
         if (fill.kind == "cycle" and fill in PLAIN_FILLS) or not 0 < math.prod(view.extent) <= EXPLICIT:
             continue
-        now = spelled(fill, view)
         if fill.kind != "cycle" or (fill.planted and not is_explicit(fill, view)):
-            yield f"spelled out: {name}", _filled(case, name, explicit(now))
+            yield f"spelled out: {name}", _filled(case, name, explicit(spelled(fill, view)))
             continue
-        for values in _plainer(now, is_float=view.dtype in FLOATS):
+        now = _listed(fill, math.prod(view.extent))
+        for values in _plainer(now, view.dtype):
             if values != now:
                 yield f"values of {name}", _filled(case, name, explicit(values))
 
 
-def _plainer(values: tuple[Number, ...], *, is_float: bool) -> Iterator[tuple[Number, ...]]:
+def _listed(fill: Fill, count: int) -> tuple[Number, ...]:
+    """The values of a cycle, one for each element, as they are written: 0.3 is plainer than the float32 next to it."""
+    written = fill.values or (1,)
+    values = [written[i % len(written)] for i in range(count)]
+    for planted in fill.planted:
+        values[planted.index % count] = planted.value
+    return tuple(values)
+
+
+def _plainer(values: tuple[Number, ...], dtype: str) -> Iterator[tuple[Number, ...]]:
     """All of them zero, then halves, … then each zero or one; all ones; then one value, everywhere and in one place, another."""
-    zero, one = (0.0, 1.0) if is_float else (0, 1)
+    zero, one = (0.0, 1.0) if dtype in FLOATS else (0, 1)
     everywhere = range(len(values))
     size = len(values)
     while size:
@@ -109,17 +120,18 @@ def _plainer(values: tuple[Number, ...], *, is_float: bool) -> Iterator[tuple[Nu
     others = different if len(different) <= SMALL else ()
     for value in reversed(different[-SMALL:]):
         places = [i for i, v in enumerate(values) if repr(v) == repr(value)]
-        for plainer in dict.fromkeys((*_simple(value, is_float=is_float), *others)):
+        for plainer in dict.fromkeys((*_simple(value, dtype), *others)):
             yield _replaced(values, places, plainer)
             for place in places if others else ():
                 yield _replaced(values, (place,), plainer)
 
 
-def _simple(value: Number, *, is_float: bool) -> tuple[Number, ...]:
+def _simple(value: Number, dtype: str) -> tuple[Number, ...]:
     """What may stand for a value: one, two, minus one; itself without its sign, halved, less by one, with fewer digits; a
     power of two."""
+    is_float = dtype in FLOATS
     kind = float if is_float else int
-    near: tuple[Number, ...] = tuple(map(kind, (1, 2, -1)))
+    near: tuple[Number, ...] = tuple(kind(v) for v in (1, 2, -1) if _holds(dtype, v))
     if isinstance(value, str) or not math.isfinite(value) or value == 0:
         return near
     logarithm = math.log2(abs(value))
@@ -129,7 +141,18 @@ def _simple(value: Number, *, is_float: bool) -> tuple[Number, ...]:
         size |= {whole // 2, max(whole - 1, 0), whole, round(abs(value)), round(abs(value), 1), round(abs(value), 2)}
     if is_float and not float(value).is_integer():
         size |= {0.5}
-    return (*near, kind(abs(value)), *sorted((kind(math.copysign(s, value)) for s in size), key=rank))
+    targets = (*near, kind(abs(value)), *sorted((kind(math.copysign(s, value)) for s in size), key=rank))
+    return tuple(target for target in targets if _holds(dtype, target))
+
+
+def _holds(dtype: str, value: Number) -> bool:
+    """Whether a dtype has this very value, and does not wrap it into another."""
+    if dtype in FLOATS or isinstance(value, str):
+        return True
+    if dtype == "bool":
+        return value in (0, 1)
+    range_ = torch.iinfo(getattr(torch, dtype))
+    return range_.min <= value <= range_.max
 
 
 def _replaced(values: tuple[Number, ...], places: Sequence[int], target: Number) -> tuple[Number, ...]:

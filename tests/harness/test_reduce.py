@@ -186,6 +186,19 @@ def test_the_budget_is_kept(budget):
     assert vocab(result.smallest) >= 33
 
 
+@pytest.mark.parametrize("k", [298, (297, 298)])
+def test_a_number_falls_together_with_its_size(k):
+    """Where k has to be all of a row but two, the row still gets short; of a tensor of k, every value falls."""
+
+    def fails(c):
+        ks = [c.params["k"]] if "k" not in c.tensors else list(c.fills["k"].values)
+        return vocab(c) - max(ks) == 2 and vocab(c) >= 3 and ("k" in c.tensors) == isinstance(k, tuple)
+
+    case = mask_case(2, 300, k=k)
+    assert fails(case)
+    assert 4 >= vocab(reduce(case, fails, budget=400).smallest)
+
+
 def test_what_was_taken_away_is_told():
     """In order, in words."""
     result = reduce(mask_case(1, 8, k=1, offset=4), lambda c: True)

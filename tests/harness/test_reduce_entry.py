@@ -5,9 +5,10 @@
 import contextlib
 
 import pytest
+import torch
 from msgspec.structs import replace
 
-from harness import corpus
+from harness import corpus, stored
 from harness.case import Fill
 from harness.minimise import Minimiser
 from harness.reduce_entry import NotShown, reduce_entry
@@ -15,7 +16,7 @@ from harness.replay import Replayer
 from harness.sandbox import Limits
 from harness.verdict import Verdict
 from tests.harness.endtoend import entries, fix, judged, user_folder, warpcheck
-from tests.harness.making import mask_case
+from tests.harness.making import NAME, mask_case
 
 TIES = Fill("cycle", 0, (1.0, 3.0, 3.0, 3.0, 2.0))
 SPREAD = Fill("spread", 11)
@@ -166,6 +167,10 @@ def test_what_needs_calls_before_it_is_reduced_with_them(kernels, replayer, tmp_
     path = corpus.write(tmp_path, entry)
     found = reduced(path, kernels, replayer, calls=12)
     assert corpus.weight(found.entry.subject) < corpus.weight(case)
+    assert (("needs other calls before it",), True) == (
+        found.entry.signature.traits,
+        found.entry.verdict.evidence.used_process,
+    )
     (before,) = found.entry.context
     assert corpus.weight(before) < corpus.weight(first)
     with contextlib.chdir(kernels):
@@ -186,6 +191,52 @@ def test_what_comes_and_goes_is_reduced_with_its_rate(kernels, replayer, tmp_pat
     assert (1, 1) == found.entry.subject.tensors["logits"].shape
     assert rate.low <= 1 / 3 <= rate.high
     assert 7 <= rate.repeats <= 20
+
+
+def test_stored_values_outlive_a_reduction_that_is_taken_back(kernels, replayer, tmp_path, monkeypatch):
+    """The file of values is there as long as the entry may need it again, and not longer."""
+    values = torch.tensor([[1.0, 3.0, 3.0, 3.0, 2.0]])
+    folder = tmp_path / NAME / "mask.drops_ties"
+    folder.mkdir(parents=True)
+    case = mask_case(1, 5, fill=Fill("file", file=stored.put(values, folder)))
+    path = kept(tmp_path, case, "drops_ties", kernels)
+    before = corpus.read(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Minimiser, "fresh", lambda self, calls, case, pairs: Verdict("pass"))
+        assert reduced(path, kernels, replayer).unconfirmed
+    assert before == corpus.read(path)
+    assert 1 == len(list(folder.glob("*.bin")))
+    reduced(path, kernels, replayer)
+    assert [] == list(folder.glob("*.bin"))
+
+
+def test_what_is_cut_off_by_the_clock_is_no_minimum(kernels, replayer, tmp_path):
+    """Nothing is judged after the time is over, and nobody calls what is left minimal, or another bug's."""
+    path = kept(tmp_path, LARGE, "drops_ties", kernels)
+    found = reduced(path, kernels, replayer, seconds=0.0)
+    assert (False, 0, path) == (found.complete, found.calls, found.path)
+    entry = corpus.read(path)
+    assert (False, False, LARGE) == (entry.reduced, entry.minimal, entry.subject)
+    assert reduced(path, kernels, replayer).entry.minimal
+
+
+@pytest.mark.parametrize("status", ["fixed", "open"])
+def test_a_person_s_words_outlive_a_merge(kernels, replayer, tmp_path, status):
+    """The notes of both; and what fails now is open, even where somebody called the same case fixed."""
+    first = reduced(kept(tmp_path, LARGE, "drops_ties", kernels), kernels, replayer).path
+    there = corpus.read(first)
+    assert corpus.update(first, there, replace(there, status=status, note="as in 1.2"))
+    other = kept(tmp_path, mask_case(3, 9, dtype="float16", fill=TIES), "drops_ties", kernels, note="ticket 77")
+    reduced(other, kernels, replayer)
+    (entry,) = entries(tmp_path)
+    assert {"as in 1.2", "ticket 77"} == set(entry.note.splitlines())
+
+
+def test_an_entry_that_says_it_passed_is_not_reduced(kernels, replayer, tmp_path):
+    """There is no failure to keep."""
+    path = kept(tmp_path, mask_case(3, 7), "good", kernels)
+    with pytest.raises(NotShown):
+        reduced(path, kernels, replayer)
 
 
 # --- the command --------------------------------------------------------------------------------------------

@@ -179,6 +179,20 @@ def test_an_interrupt_leaves_the_unreduced_entry(desk, monkeypatch):
     assert [False] == [entry.reduced for entry in entries(desk.corpus)]
 
 
+def test_an_interrupt_at_the_end_leaves_one_entry_or_both(desk, monkeypatch):
+    """The unreduced entry goes when the reduced one is on disk, not before."""
+    found = desk.found(mask_case(3, 7, fill=TIES), "drops_ties")
+    desk.settler.record_unreduced(found)
+
+    def interrupted(self, entry):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ledger, "add", interrupted)
+    with contextlib.chdir(desk.kernels), pytest.raises(KeyboardInterrupt):
+        desk.settler.settle(found)
+    assert [False] == [entry.reduced for entry in entries(desk.corpus)]
+
+
 def test_a_failure_matches_what_has_its_kind_and_words_alone(desk):
     """Another kind, or another exception, is another bug: shrinking must not slip from one into the other."""
     found = desk.found(mask_case(fill=SPREAD, k=0), "refuses_zero")

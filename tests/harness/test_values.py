@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from hypothesis import given
+from msgspec.structs import replace
 
 from harness.case import Case, Fill, Planted, View, tidy, validate
 from harness.fill import make_bits
@@ -140,6 +141,32 @@ def test_elements_that_overlap_are_spelled_out_once():
     case = tidy(Case("top_k_mask_logits", {"form": "new", "k": 1}, (8,), {"logits": view}, {"logits": Fill("spread")}))
     (step,) = [step for what, step in value_steps(case) if what == "spelled out: logits"]
     assert 2 == len(step.fills["logits"].values)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [("int32", -(2**31), -1), ("int64", -(2**63), -1), ("int32", 2**31 - 1, 1), ("int64", 7, 1)],
+)
+def test_integers_do_not_wrap_on_their_way(dtype, value, expected):
+    """What is not zero goes to one, and what is negative to minus one, in few steps."""
+    case = mask_case(2, 3, k=(0, 0))
+    view = replace(case.tensors["k"], dtype=dtype)
+    start = tidy(
+        replace(case, tensors={**case.tensors, "k": view}, fills={**case.fills, "k": Fill("cycle", 0, (0, value))})
+    )
+    sign = lambda c: (values(c, "k")[-1] > 0) - (values(c, "k")[-1] < 0)  # noqa: E731
+    result = reduce(start, lambda c: "k" in c.tensors and sign(c) == sign(start), budget=200, passes=(value_steps,))
+    assert (True, expected) == (result.complete, values(result.smallest, "k")[-1])
+
+
+def test_fractions_end_where_nothing_plainer_is():
+    """Eight different ones that all matter: in few steps, and at an end."""
+    case = mask_case(1, 8, fill=Fill("spread", 3))
+    start = tidy(case)
+    fails = lambda c: len({v for v in values(c) if v % 1}) == 8  # noqa: E731
+    assert fails(start)
+    result = reduce(start, fails, budget=1200, passes=(value_steps,))
+    assert result.complete
 
 
 def test_large_tensors_are_not_spelled_out():
