@@ -103,9 +103,14 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return self.offset + self.span * self.itemsize
 
     @property
+    def filled(self) -> View:
+        """What a fill covers: the view, or the memory under it, element by element, where its elements overlap."""
+        return View(self.storage, self.dtype, (self.span,), (1,), self.offset) if self.overlaps_itself else self
+
+    @property
     def extent(self) -> tuple[int, ...]:
-        """The shape that a fill covers: the view's own, or the memory under it where its elements overlap."""
-        return (self.span,) if self.overlaps_itself else self.shape
+        """The shape that a fill covers."""
+        return self.filled.shape
 
     @property
     def overlaps_itself(self) -> bool:

@@ -16,9 +16,7 @@ from harness.captured import Captured
 from harness.case import MAX_STORED_BYTES, Case, CaseError, Fill, View, tidy, validate
 from harness.fill import INT, literals
 from harness.operators import Operator
-
-MAX_LITERALS = 512
-"""Elements of a tensor that a case spells out."""
+from harness.values import EXPLICIT, explicit
 
 
 def case_of(captured: Captured, operator: Operator, folder: Path) -> Case:
@@ -108,8 +106,7 @@ def _views(tensors: dict[str, Tensor]) -> dict[str, View]:
 
 
 def _fill(name: str, view: View, x: Tensor, folder: Path) -> Fill:
-    if view.overlaps_itself:  # a fill is laid over the memory then
-        x = x.as_strided((view.span,), (1,))
+    x = x.as_strided(view.filled.shape, view.filled.strides)
     if (size := x.numel() * x.element_size()) > MAX_STORED_BYTES:
         raise CaseError(f"tensor {name!r}: {size} bytes of values; an entry has at most {MAX_STORED_BYTES} of a tensor")
     if not x.numel():
@@ -119,6 +116,6 @@ def _fill(name: str, view: View, x: Tensor, folder: Path) -> Fill:
         raise CaseError(f"tensor {name!r}: a bool that is neither 0 nor 1")
     if bool((bits == bits[0]).all()):
         return Fill("cycle", 0, literals(bits[:1].view(x.dtype)))
-    if x.numel() <= MAX_LITERALS:
-        return Fill("cycle", 0, literals(x))
+    if x.numel() <= EXPLICIT:
+        return explicit(literals(x))
     return Fill("file", file=stored.put(x, folder))

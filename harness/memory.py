@@ -104,9 +104,7 @@ class Memory:
                     number = int.from_bytes(word, "little", signed=view.itemsize > 1)
                     self.window(view, image, as_bits=True).fill_(number)
             for name, values in self._bits.items():
-                view = self.case.tensors[name]
-                if view.overlaps_itself:
-                    view = View(view.storage, view.dtype, (view.span,), (1,), view.offset)
+                view = self.case.tensors[name].filled
                 self.window(view, image, as_bits=True).copy_(values.view(view.shape))
             self._images[poison] = image
             self._staged[poison] = [i.to(self.device) for i in image]

@@ -16,7 +16,7 @@ from harness.case import Case, Fill, Planted, View, contiguous
 from harness.fill import KINDS
 from harness.resize import resized, sizes
 from harness.strategies import Layout
-from harness.values import PLAIN_FILLS, is_explicit, sliced
+from harness.values import PLAIN_FILLS, filled, is_explicit, sliced
 
 Step = tuple[str, Case]
 """What it takes away, in a few words, and what is left."""
@@ -142,13 +142,13 @@ def fill_steps(case: Case) -> Iterator[Step]:
             for plain in PLAIN_FILLS:
                 if fill_weight(plain) < fill_weight(replace(fill, planted=())):
                     kept = () if spelled_out else fill.planted
-                    yield f"fill of {name}", _filled(case, name, replace(plain, planted=kept))
+                    yield f"fill of {name}", filled(case, name, replace(plain, planted=kept))
         for i in range(len(fill.values) if len(fill.values) > 1 and not spelled_out else 0):
             fewer = fill.values[:i] + fill.values[i + 1 :]
-            yield f"a value of {name}", _filled(case, name, replace(fill, values=fewer))
+            yield f"a value of {name}", filled(case, name, replace(fill, values=fewer))
         for seed in (0, 1, 2, 3, fill.seed // 2):
             if seed < fill.seed:
-                yield f"seed of {name}", _filled(case, name, replace(fill, seed=seed))
+                yield f"seed of {name}", filled(case, name, replace(fill, seed=seed))
 
 
 def _planted_steps(case: Case, name: str, fill: Fill) -> Iterator[Step]:
@@ -157,11 +157,11 @@ def _planted_steps(case: Case, name: str, fill: Fill) -> Iterator[Step]:
     for i, planted in enumerate(fill.planted):
         rest = fill.planted[:i] + fill.planted[i + 1 :]
         if not is_explicit(fill, case.tensors[name]):
-            yield f"value planted in {name}", _filled(case, name, replace(fill, planted=rest))
+            yield f"value planted in {name}", filled(case, name, replace(fill, planted=rest))
         for index in dict.fromkeys((0, planted.index // 2)):
             if index < planted.index and index not in taken:
                 moved = sorted((*rest, Planted(index, planted.value)), key=lambda p: p.index)
-                yield f"place of a value planted in {name}", _filled(case, name, replace(fill, planted=tuple(moved)))
+                yield f"place of a value planted in {name}", filled(case, name, replace(fill, planted=tuple(moved)))
 
 
 def fill_weight(fill: Fill) -> tuple[int, ...]:
@@ -173,7 +173,3 @@ def fill_weight(fill: Fill) -> tuple[int, ...]:
 def _with(case: Case, name: str, view: View) -> Case:
     storages = case.storages if view.storage < len(case.storages) else (*case.storages, 0)
     return replace(case, storages=storages, tensors={**case.tensors, name: view})
-
-
-def _filled(case: Case, name: str, fill: Fill) -> Case:
-    return replace(case, fills={**case.fills, name: fill})

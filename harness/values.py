@@ -87,12 +87,12 @@ def value_steps(case: Case) -> Iterator[tuple[str, Case]]:
         if (fill.kind == "cycle" and fill in PLAIN_FILLS) or not 0 < math.prod(view.extent) <= EXPLICIT:
             continue
         if fill.kind != "cycle" or (fill.planted and not is_explicit(fill, view)):
-            yield f"spelled out: {name}", _filled(case, name, explicit(spelled(fill, view)))
+            yield f"spelled out: {name}", filled(case, name, explicit(spelled(fill, view)))
             continue
         now = _listed(fill, math.prod(view.extent))
         for values in _plainer(now, view.dtype):
             if values != now:
-                yield f"values of {name}", _filled(case, name, explicit(values))
+                yield f"values of {name}", filled(case, name, explicit(values))
 
 
 def _listed(fill: Fill, count: int) -> tuple[Number, ...]:
@@ -199,5 +199,6 @@ def _taken(values: tuple[Number, ...], shape: tuple[int, ...], indices: Sequence
     return tuple(values[sum(i * step for i, step in zip(index, steps))] for index in product(*indices))
 
 
-def _filled(case: Case, name: str, fill: Fill) -> Case:
+def filled(case: Case, name: str, fill: Fill) -> Case:
+    """The case with another fill of one tensor."""
     return replace(case, fills={**case.fills, name: fill})

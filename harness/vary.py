@@ -13,7 +13,7 @@ from harness.resize import sizes
 from harness.rules import Value
 from harness.steps import PLAINER
 from harness.strategies import Layout
-from harness.values import sliced
+from harness.values import filled, sliced
 
 LARGEST = {"cpu": 4097, "cuda": 65537}
 """Of the last dimension of a tensor."""
@@ -210,7 +210,7 @@ _FILLS: tuple[tuple[str, Fill], ...] = (
 
 def _fills(case: Case, name: str) -> Iterator[tuple[Value, Case]]:
     for word, fill in _FILLS:
-        yield word, replace(case, fills={**case.fills, name: fill})
+        yield word, filled(case, name, fill)
     yield _told(case.fills[name]), case
 
 

@@ -52,7 +52,7 @@ class Inputs:
         for number in sorted(framed):
             lines += self._storage(case, number, alone=len(framed) == 1)
         for name, view in case.tensors.items():
-            values = memory.window(_extent(view))
+            values = memory.window(view.filled)
             if view.storage in framed:
                 lines += self._window(name, case, literal[name], values, alone=len(framed) == 1)
             elif name in case.fills:
@@ -65,8 +65,8 @@ class Inputs:
 
     def _literal(self, case: Case, memory: Memory) -> dict[str, bool]:
         """Which tensors' values stand in the script, and are not made."""
-        size = {name: _extent(view).numel for name, view in case.tensors.items() if name in case.fills}
-        plain = {name: spell.plain(memory.window(_extent(case.tensors[name]))) for name in size}
+        size = {name: view.filled.numel for name, view in case.tensors.items() if name in case.fills}
+        plain = {name: spell.plain(memory.window(case.tensors[name].filled)) for name in size}
         few = sum(n for name, n in size.items() if not plain[name]) <= LITERALS
         listed = {
             n: size[n] <= (min(len(f.values), EXPLICIT) if f.kind == "cycle" else EXPLICIT if f.kind == "file" else 0)
@@ -106,8 +106,8 @@ class Inputs:
         if name not in case.fills or not values.numel():
             return lines
         target = name
-        if view.overlaps_itself:
-            target = f"{typed}.as_strided(({view.span},), (1,), {start})"
+        if (flat := view.filled) != view:
+            target = f"{typed}.as_strided({spell.tuple_of(flat.shape)}, {spell.tuple_of(flat.strides)}, {start})"
         lines += self._values("values", case.fills[name], values, literal, on_device=False)
         return [*lines, f"{target}.copy_(values)"]
 
@@ -129,8 +129,3 @@ def _memory_name(number: int, alone: bool) -> str:
 
 def _dense(view: View) -> bool:
     return view.offset == 0 and view.strides == contiguous(view.shape)
-
-
-def _extent(view: View) -> View:
-    """What a fill covers: the view, or the memory under it where its elements overlap."""
-    return View(view.storage, view.dtype, (view.span,), (1,), view.offset) if view.overlaps_itself else view

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from harness import operators, stored
 from harness.captured import Captured
-from harness.case import MAX_STORED_BYTES, Case, CaseError, Fill, View
-from harness.importing import MAX_LITERALS, case_of, why_illegal
+from harness.case import MAX_STORED_BYTES, Case, CaseError, Fill, Planted, View
+from harness.importing import case_of, why_illegal
 from harness.memory import Memory
 from harness.strategies import SCALES
+from harness.values import EXPLICIT
 from tests.harness.making import drawn
 from tests.harness.test_corpus import everything, sparing
 from tests.harness.test_stored import bits, made
@@ -75,12 +76,17 @@ def test_more_values_go_to_a_file(tmp_path, layout):
 
 
 def test_where_values_stand(tmp_path):
-    """Up to MAX_LITERALS in the case; a constant always, as one value."""
-    few, more = made(shape=(1, MAX_LITERALS)), made(shape=(1, MAX_LITERALS + 1))
-    assert MAX_LITERALS == len(mask(tmp_path, {"logits": few}, k=1).fills["logits"].values)
+    """Up to EXPLICIT in the case; a constant always, as one value; what is nearly one, as that and its exceptions."""
+    few, more = made(shape=(1, EXPLICIT)), made(shape=(1, EXPLICIT + 1))
+    assert EXPLICIT == len(mask(tmp_path, {"logits": few}, k=1).fills["logits"].values)
     assert "file" == mask(tmp_path, {"logits": more}, k=1).fills["logits"].kind
     nan = torch.full((30, 40), 0x7FC00001, dtype=torch.int32).view(torch.float32)
     assert Fill("cycle", 0, ("0x7fc00001",)) == mask(tmp_path, {"logits": nan}, k=1).fills["logits"]
+    nearly = torch.ones(2, 6)
+    nearly[1, 2] = -0.0
+    case = mask(tmp_path, {"logits": nearly}, k=1)
+    assert Fill("cycle", 0, (1.0,), (Planted(8, -0.0),)) == case.fills["logits"]
+    assert bits(nearly) == bits(again(case, "logits"))
 
 
 def test_shared_storages_stay_shared(tmp_path):
