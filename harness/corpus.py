@@ -23,7 +23,7 @@ from harness import files, migrate, stored
 from harness.case import FORMAT, Case, CaseError, Subject, total_bytes, validate
 from harness.explanation import Explanation
 from harness.normalise import without_folders
-from harness.rate import Rate
+from harness.rate import Rate, measured
 from harness.signature import Signature
 from harness.verdict import Verdict
 
@@ -58,6 +58,13 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     note: str = ""
     explanation: Explanation | None = None
     """Which neighbours of the case fail too; None as long as nobody has asked (`warpcheck explain`)."""
+
+    @property
+    def frequency(self) -> Rate | None:
+        """How often it shows, as far as that is known: `rate`, or what the runs behind the verdict say, which were fewer.
+        None of a failure that shows every time."""
+        evidence = self.verdict.evidence
+        return self.rate or (measured(evidence.failed, evidence.runs) if evidence.runs else None)
 
 
 Choose: TypeAlias = "Callable[[Entry, Entry], Entry | None]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,6 +16,7 @@ from harness import explained
 from harness.case import Build, Case
 from harness.corpus import Entry
 from harness.events import Event
+from harness.values import in_words
 
 PLAIN_EVERY = 15.0
 """Seconds between two lines of progress where there is no terminal."""
@@ -266,8 +267,8 @@ def _rows(found: Entry) -> list[tuple[str, str]]:
         )
     if evidence.total:
         rows.append(("wrong", f"{evidence.wrong} of {evidence.total} elements: {evidence.pattern}"))
-    if evidence.runs:
-        rows.append(("rate", f"{evidence.failed} of {evidence.runs} runs fail"))
+    if found.frequency is not None:
+        rows.append(("rate", str(found.frequency)))
     rows += _subject_rows(found.subject)
     if found.context:
         rows.append(("after", f"{len(found.context)} other calls in the same process"))
@@ -288,16 +289,7 @@ def _subject_rows(subject: Case | Build) -> list[tuple[str, str]]:
         order = f"in the order of seed {subject.schedule}" if subject.schedule else "in order"
         rows.append(("runs", ", ".join([f"on the CPU {order}", *(f"checked for {check}" for check in subject.checks)])))
     for name, view in subject.tensors.items():
-        fill: Any = subject.fills.get(name)
-        made = (
-            "poison"
-            if fill is None
-            else f"values in {fill.file.digest[:12]}… beside the entry"
-            if fill.file
-            else f"{fill.kind} {list(fill.values)}"
-            if fill.values
-            else f"{fill.kind}, seed {fill.seed}"
-        )
+        made = in_words(subject.fills[name]) if name in subject.fills else "poison"
         rows.append(
             (
                 f"  {name}",

@@ -13,41 +13,23 @@ from harness.heat_map import HeatMap, coloured, plain
 from harness.nearest import Neighbour
 from harness.verdict import Element
 
-LISTED = 6
-"""Values of a list that are printed; the entry has them all."""
-
 
 def table(explanation: Explanation) -> RenderableType:
     """The parameters that matter, each with its values, then in one line those that do not."""
-    matter = [each for each in explanation.varied if each.passes or each.otherwise]
-    free = [each for each in explanation.varied if each not in matter and len(each.fails) > 1]
-    single = [each.parameter for each in explanation.varied if each not in matter and len(each.fails) == 1]
-    other = any(each.otherwise for each in matter)
+    head, *rows = explanation.rows()
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("parameter", "fails", "failing values", "passing values", *(["other failures"] if other else [])):
+    for column in head:
         grid.add_column(column, overflow="fold")
-    for each in matter:
-        lists = (each.fails, each.passes, *([each.otherwise] if other else []))
-        grid.add_row(Text(each.parameter), Text(each.statement), *(Text(few(values)) for values in lists))
-    parts: list[RenderableType] = [grid] if matter else []
-    if free:
-        parts.append(Text("irrelevant: " + ", ".join(f"{each.parameter} ({len(each.fails)} tried)" for each in free)))
-    if single:
-        parts.append(Text("nothing else tried: " + ", ".join(single), style="dim"))
-    parts.append(Text(_end(explanation), style="dim"))
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    parts: list[RenderableType] = [grid] if rows else []
+    if explanation.irrelevant:
+        parts.append(Text(f"irrelevant: {explanation.irrelevant}"))
+    if explanation.untried:
+        parts.append(Text(f"nothing else tried: {explanation.untried}", style="dim"))
+    hint = "" if explanation.complete else " (--judgements)"
+    parts.append(Text(explanation.coverage + hint, style="dim"))
     return Group(*parts)
-
-
-def _end(explanation: Explanation) -> str:
-    text = f"{explanation.judged} variants judged on {explanation.device}, each with one parameter changed"
-    return text if explanation.complete else f"{text}; there are more (--budget)"
-
-
-def few(values: tuple[str, ...]) -> str:
-    """The first values, and the last."""
-    if len(values) <= LISTED:
-        return ", ".join(values)
-    return f"{', '.join(values[: LISTED - 1])}, … {values[-1]} ({len(values)})"
 
 
 def worst(elements: tuple[Element, ...]) -> Table:

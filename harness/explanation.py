@@ -6,6 +6,9 @@ import msgspec
 
 from harness.verdict import Element
 
+LISTED = 6
+"""Values of a list that are told; the entry has them all."""
+
 
 class Varied(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One parameter, varied on its own while everything else stays as in the minimal case.
@@ -41,3 +44,39 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """Variants that were judged."""
     complete: bool = True
     """Every variant there is was judged: neither the budget nor an interrupt ended it."""
+
+    @property
+    def matter(self) -> tuple[Varied, ...]:
+        """The parameters of which some value does not fail, or fails in another way."""
+        return tuple(each for each in self.varied if each.passes or each.otherwise)
+
+    @property
+    def irrelevant(self) -> str:
+        """Those of which every value fails, with how many were tried; "" when there is none."""
+        free = [each for each in self.varied if each not in self.matter and len(each.fails) > 1]
+        return ", ".join(f"{each.parameter} ({len(each.fails)} tried)" for each in free)
+
+    @property
+    def untried(self) -> str:
+        """Those of which nothing but their own value could be judged."""
+        return ", ".join(e.parameter for e in self.varied if e not in self.matter and len(e.fails) == 1)
+
+    @property
+    def coverage(self) -> str:
+        """How much the statements rest on."""
+        text = f"{self.judged} variants judged on {self.device}, each with one parameter changed"
+        return text if self.complete else f"{text}; there are more"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table of what matters, its head first."""
+        other = any(each.otherwise for each in self.matter)
+        head = ("parameter", "fails", "failing values", "passing values", *(["other failures"] if other else []))
+        lists = [(each.fails, each.passes, *([each.otherwise] if other else [])) for each in self.matter]
+        return [head, *((e.parameter, e.statement, *map(few, values)) for e, values in zip(self.matter, lists))]
+
+
+def few(values: tuple[str, ...]) -> str:
+    """The first values, and the last."""
+    if len(values) <= LISTED:
+        return ", ".join(values)
+    return f"{', '.join(values[: LISTED - 1])}, … {values[-1]} ({len(values)})"

@@ -24,7 +24,7 @@ MOST_REPEATS = 500
 
 def pairs_to_show(entry: Entry) -> int:
     """Runs under each poison that show a failure that comes and goes, with 99 % confidence where its rate is known."""
-    known = entry.rate.repeats if entry.rate is not None else 0
+    known = entry.frequency.repeats if entry.frequency is not None else 0
     return min(max(REPEATS, -(-known // 2)), MOST_REPEATS)
 
 

@@ -23,6 +23,8 @@ EXPLICIT = 512
 """Elements of a tensor that a case may spell out."""
 SMALL = 16
 """Integers up to here are small, and so many different values are few."""
+LISTED = 16
+"""Values of a fill that are told."""
 SPARSE = 8
 """Elements from which on a few exceptions read better than a list."""
 
@@ -62,6 +64,17 @@ def explicit(values: tuple[Number, ...]) -> Fill:
     if not others or (len(values) >= SPARSE and len(others) <= len(values) // 4):
         return Fill("cycle", 0, (common,), tuple(others))
     return Fill("cycle", 0, values)
+
+
+def in_words(fill: Fill) -> str:
+    """A fill in words: its kind, values and seed, and what is planted; of long lists, the beginning."""
+    if fill.file is not None:
+        return f"values in {fill.file.digest[:12]}… beside the entry"
+    values = [*map(str, fill.values[:LISTED]), *(["…"] if len(fill.values) > LISTED else [])]
+    planted = [f"[{p.index}] = {p.value}" for p in fill.planted[:LISTED]]
+    planted += [f"… ({len(fill.planted)} planted)"] if len(fill.planted) > LISTED else []
+    kind = f"{fill.kind} [{', '.join(values)}]" if values else fill.kind
+    return ", ".join([kind, *([] if fill.kind == "cycle" else [f"seed {fill.seed}"]), *planted])
 
 
 def rank(value: Number) -> tuple[float, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,12 +14,14 @@ from torch import Tensor
 from harness import operators
 from harness.case import Build, Case, View, total_bytes
 from harness.corpus import Entry
+from harness.explanation import Explanation
 from harness.implementations import Implementation
 from harness.memory import Memory, dtype_of
 from harness.repro.call import kernel, statement
 from harness.repro.parts import VARIABLES
 from harness.repro.spell import NoScript
 from harness.repro.writer import VALUES, plain_text, repeats_of, script
+from harness.values import in_words
 
 SYMPTOMS = {
     "build_error": "a supported variant does not compile",
@@ -82,7 +83,7 @@ def issue(entry: Entry, *, path: str, implementation: Implementation | None = No
         *_expected(entry, implementation),
         *_script(entry, path, implementation),
         *_rate(entry),
-        *_explanation(getattr(entry, "explanation", None)),
+        *_explanation(entry.explanation),
         *_ruled_out(entry),
         "## Environment",
         "First seen with:",
@@ -112,24 +113,14 @@ def _trigger(entry: Entry, implementation: Implementation | None) -> Iterator[st
     for name, view in subject.tensors.items():
         shared = [other for other, v in subject.tensors.items() if v.storage == view.storage and other != name]
         where = f"byte {view.offset}" + (f", in one allocation with {', '.join(shared)}" if shared else "")
-        rows.append((name, view.dtype, str(list(view.shape)), str(list(view.strides)), where, _filled(subject, name)))
+        values = in_words(subject.fills[name]) if name in subject.fills else "to be written"
+        rows.append((name, view.dtype, str(list(view.shape)), str(list(view.strides)), where, values))
     yield table(("tensor", "dtype", "shape", "strides", "starts at", "values"), rows)
     if entry.context:
         yield f"It fails only after {len(entry.context)} other calls in the same process; the script makes them first."
     if subject.schedule or subject.checks:
         order = f"threads in the order of seed {subject.schedule}" if subject.schedule else "threads in order"
         yield f"The kernel runs on the CPU, {', '.join([order, *(f'checked for {c}' for c in subject.checks)])}."
-
-
-def _filled(case: Case, name: str) -> str:
-    fill = case.fills.get(name)
-    if fill is None:
-        return "to be written"
-    values = f" {list(fill.values)}" if fill.values else ""
-    planted = "".join(f", [{p.index}] = {p.value}" for p in fill.planted[:8])
-    seed = "" if fill.kind == "cycle" else f", seed {fill.seed}"
-    text = f"{fill.kind}{values}{seed}{planted}"
-    return text if len(text) < 120 else f"{text[:117]}..."
 
 
 def _one_line(entry: Entry, case: Case, implementation: Implementation | None) -> str:
@@ -180,31 +171,22 @@ def _script(entry: Entry, path: str, implementation: Implementation | None) -> I
 
 
 def _rate(entry: Entry) -> Iterator[str]:
-    evidence = entry.verdict.evidence
-    if entry.verdict.kind != "nondeterministic":
-        return
-    yield "## How often"
-    _, said = repeats_of(entry)
-    rate = f"{evidence.failed} of {evidence.runs} runs failed. " if evidence.runs else ""
-    yield f"{rate}{escape(said)}" if not said.startswith(str(evidence.failed)) else escape(said)
+    if entry.verdict.kind == "nondeterministic":
+        yield "## How often"
+        yield escape(repeats_of(entry)[1])
 
 
-def _explanation(explanation: Any) -> Iterator[str]:
-    """What `warpcheck explain` found, whatever else it holds: rows of parameter, statement, fails, passes."""
-    rows = getattr(explanation, "varied", explanation) or ()
-    if not rows:
+def _explanation(explanation: Explanation | None) -> Iterator[str]:
+    """What `warpcheck explain` found."""
+    if explanation is None:
         return
     yield "## What matters"
-    yield "Each parameter varied alone, everything else as in the smallest trigger:"
-    columns = ("parameter", "statement", "fails", "passes")
-    yield table(columns, [[_said(getattr(row, name, "")) for name in columns] for row in rows])
-
-
-def _said(value: object, most: int = 12) -> str:
-    if isinstance(value, str):
-        return value
-    items = [str(item) for item in value] if isinstance(value, Iterable) else [str(value)]
-    return ", ".join(items[:most]) + (f", ... ({len(items)} in all)" if len(items) > most else "")
+    yield f"{explanation.coverage}, everything else as in the smallest trigger."
+    if explanation.matter:
+        columns, *rows = explanation.rows()
+        yield table(columns, rows)
+    if explanation.irrelevant:
+        yield f"Irrelevant: {escape(explanation.irrelevant)}."
 
 
 def _ruled_out(entry: Entry) -> Iterator[str]:

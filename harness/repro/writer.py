@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import textwrap
 from dataclasses import dataclass
@@ -27,6 +26,8 @@ MAX_ELEMENTS = 1 << 24
 """Of all tensors of a case together: what the oracle answers in seconds."""
 MAX_CONTEXT = 50
 """Calls that a script makes before the one that fails."""
+REPEATS, MOST_REPEATS = 200, 10_000
+"""Runs of a failure that comes and goes, where its rate is not known; and at most."""
 
 VALUES = frozenset({"wrong_nan", "wrong_inf", "wrong_set", "divergence"})
 RAISES = frozenset({"refused", "device_error", "process_died", "hang"})
@@ -270,22 +271,11 @@ class _Writer:
 
 
 def repeats_of(entry: Entry) -> tuple[int, str]:
-    """How many runs show a failure that comes and goes with 99% confidence, and where the number is from.
-
-    The entry's own number where it has one; else from the lower end of the rate's 95% Wilson interval.
-    """
-    known = getattr(getattr(entry, "rate", None), "repeats", None)
-    if isinstance(known, int) and known > 0:
-        return known, "Enough runs to see it with 99% confidence."
-    failed, runs = entry.verdict.evidence.failed, entry.verdict.evidence.runs
-    if not failed or not runs:
-        return 200, "How often it fails is not known."
-    z, p = 1.96, failed / runs
-    middle, spread = p + z * z / (2 * runs), z * math.sqrt(p * (1 - p) / runs + z * z / (4 * runs * runs))
-    low = (middle - spread) / (1 + z * z / runs)
-    repeats = math.ceil(math.log(0.01) / math.log1p(-min(low, 0.99)))
-    said = f"{failed} of {runs} runs failed: {repeats} show it with 99% confidence even if the rate is {low:.0%}."
-    return min(max(repeats, 2), 10_000), said
+    """How many runs the script makes of a failure that comes and goes, and why so many, in a sentence."""
+    rate = entry.frequency
+    if rate is None or not rate.repeats:
+        return REPEATS, "How often it fails is not known."
+    return min(max(rate.repeats, 2), MOST_REPEATS), f"It failed in {rate}."
 
 
 def _indented(lines: list[str]) -> str:

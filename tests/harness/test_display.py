@@ -12,6 +12,7 @@ from harness import display
 from harness.case import FORMAT, Build, Fill
 from harness.corpus import Entry
 from harness.display import BUILDING, FUZZING, Progress
+from harness.rate import measured
 from harness.signature import Signature
 from harness.verdict import Element, Evidence, Verdict
 from tests.harness.making import NAME, mask_case
@@ -87,7 +88,8 @@ def test_an_entry_shows_what_else_is_known():
         note="see #1",
     )  # fmt: skip
     text = rows(shown(display.entry(loose)))
-    assert "3 of 20 runs fail" == text["rate"]
+    assert str(measured(3, 20)) == text["rate"]
+    assert str(measured(30, 100)) == rows(shown(display.entry(replace(loose, rate=measured(30, 100)))))["rate"]
     assert "2 other calls in the same process" == text["after"]
     assert "on gpu H, torch 2" == text["found"]
     assert ("fixed, not reduced yet", "see #1", "the log") == (text["status"], text["note"], text["log"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from harness import display, explained
-from harness.explanation import Explanation, Varied
+from harness.explanation import Explanation, Varied, few
 from harness.heat_map import heat_map
 from harness.nearest import Neighbour
 from harness.verdict import Element
@@ -36,13 +36,13 @@ def test_what_matters_is_a_table_and_the_rest_a_line():
 
 def test_a_part_is_called_one():
     """Budget or interrupt left something untried."""
-    assert "there are more (--budget)" in shown(explained.table(Explanation(VARIED, complete=False)))
+    assert "there are more (--judgements)" in shown(explained.table(Explanation(VARIED, complete=False)))
 
 
 def test_long_lists_are_cut():
     """The first values, the last, and how many there are."""
-    assert "1, 2, 3, 4, 5, … 9 (9)" == explained.few(tuple("123456789"))
-    assert "1, 2" == explained.few(("1", "2"))
+    assert "1, 2, 3, 4, 5, … 9 (9)" == few(tuple("123456789"))
+    assert "1, 2" == few(("1", "2"))
 
 
 def test_brackets_are_no_markup():

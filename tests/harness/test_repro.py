@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from harness import corpus, implementations, repro, signature
 from harness.case import FORMAT, Build, Case, Fill, Planted, View
 from harness.corpus import Entry
 from harness.judge import Judge
+from harness.rate import measured
 from harness.repro import NoScript
 from harness.repro.writer import repeats_of
 from harness.sandbox import Engine, Limits
@@ -408,13 +408,18 @@ def test_a_large_output_is_shown_by_the_worst_and_a_sample(folders, tmp_path):
 
 
 def test_a_failure_that_comes_and_goes_is_repeated_often_enough():
-    """The entry's own number, or one from the lower end of the rate that was seen."""
-    entry = SimpleNamespace(verdict=Verdict("nondeterministic", "", Evidence(failed=2, runs=10)), rate=None)
-    repeats, said = repeats_of(entry)
+    """The entry's own number, or one from the lower end of the rate that was seen; with the rate in words."""
+    case = mask_case(1, 2)
+    verdict = Verdict("nondeterministic", "", Evidence(failed=2, runs=10))
+    entry = Entry(FORMAT, signature.signature(case, "mine", verdict), case, verdict, "mine.py:mask", "cpu")
     low = 0.0567  # of 2 of 10, by Wilson's formula at 95%
+    repeats, said = repeats_of(entry)
     assert math.ceil(math.log(0.01) / math.log(1 - low)) == repeats
-    assert "2 of 10 runs failed" in said
-    assert 17 == repeats_of(SimpleNamespace(rate=SimpleNamespace(repeats=17), verdict=entry.verdict))[0]
+    assert f"It failed in {measured(2, 10)}." == said
+    assert measured(30, 100).repeats == repeats_of(replace(entry, rate=measured(30, 100)))[0]
+    assert (200, "How often it fails is not known.") == repeats_of(
+        replace(entry, verdict=replace(verdict, evidence=Evidence()))
+    )
 
 
 def test_the_script_of_a_build_compiles(folders, tmp_path):

@@ -3,7 +3,6 @@
 # ruff: noqa: SIM300 - the expected value stands first
 
 import re
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 from harness import repro
 from harness.case import FORMAT, Build, Fill, View
 from harness.corpus import Entry
+from harness.explanation import Explanation, Varied
 from harness.repro import markdown
 from harness.signature import Signature
 from harness.verdict import STAGE_OF, Element, Evidence, Verdict
@@ -141,15 +141,16 @@ def test_calls_before_are_counted():
 
 
 def test_the_explanation_becomes_a_table():
-    """Rows of whatever has these four fields; long lists are cut; without any, there is no heading."""
+    """What matters, as `warpcheck show` has it: rows with long lists cut, the rest in a line; without any, no heading."""
     varied = (
-        SimpleNamespace(parameter="k", statement="k >= 1 | k = 7", fails=("1", "7"), passes=("0",)),
-        SimpleNamespace(parameter="vocab", statement="any", fails=tuple(map(str, range(40))), passes=()),
+        Varied("k", "k >= 1 | k = 7 (of 3 tried)", ("1", "7"), ("0",), ("3: hang",)),
+        Varied("vocab", "any vocab (of 40 tried)", tuple(map(str, range(40)))),
     )
-    made = "\n\n".join(markdown._explanation(SimpleNamespace(varied=varied)))
-    assert ["k", r"k >= 1 \| k = 7".replace(">", r"\>"), "1, 7", "0"] == rows(made)[2]
-    assert rows(made)[3][2].endswith("10, 11, ... (40 in all)")
-    assert [] == [*markdown._explanation(None)] == [*markdown._explanation(SimpleNamespace(varied=()))]
+    found = sections(text_of(explanation=Explanation(varied, judged=43)))["What matters"]
+    assert ["parameter", "fails", "failing values", "passing values", "other failures"] == rows(found)[0]
+    assert ["k", r"k \>= 1 \| k = 7 (of 3 tried)", "1, 7", "0", "3: hang"] == rows(found)[2]
+    assert "Irrelevant: vocab (40 tried)." in found
+    assert "43 variants judged on cpu, each with one parameter changed" in found
     assert "What matters" not in text_of()
 
 
