@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,13 @@ from harness.corpus import Entry
 from harness.events import Event
 from harness.fuzz import Campaign, Config
 from harness.resize import sizes
+from tests.elsewhere import ROOT, lay_out
 from tests.planted import single_prefill, top_k_mask_logits
 from tests.planted.campaigns import LIMITS, hunt
 from tests.planted.fault import Fault
 from tests.planted.test_planted import AFTER, AT_MOST, SEED
 
 SEEDS = range(1, 6)
-ROOT = Path(__file__).parents[2]
 
 
 class Enough(BaseException):
@@ -74,17 +73,6 @@ def extent(case: Case) -> str:
     return f"{told}; {len(features.traits(case)) - 1}; {'drawn' if drawn else numbers}"
 
 
-@contextlib.contextmanager
-def elsewhere() -> Iterator[Path]:
-    """A folder with the kernels alone."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "tests").mkdir()
-        (folder / "tests" / "planted").symlink_to(ROOT / "tests" / "planted")
-        (folder / "impls").symlink_to(ROOT / "impls")
-        yield folder
-
-
 def shows(entry: Entry, python: str) -> str:
     """Whether the entry's script exits 1 there; "none" for an entry that no script can show."""
     implementation = implementations.load(entry.signature.operator, entry.implementation)
@@ -92,7 +80,8 @@ def shows(entry: Entry, python: str) -> str:
         text = repro.script(entry, path="entry.json", implementation=implementation)
     except repro.NoScript:
         return "none"
-    with elsewhere() as folder:
+    with tempfile.TemporaryDirectory() as name:
+        folder = lay_out(Path(name))
         (folder / "bug.py").write_text(text, encoding="utf-8")
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         done = subprocess.run(

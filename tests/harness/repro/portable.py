@@ -13,9 +13,8 @@ from harness.case import FORMAT, Case, Fill
 from harness.corpus import Entry
 from harness.judge import Judge
 from harness.verdict import Evidence, Verdict
+from tests.elsewhere import ROOT
 from tests.harness.making import mask_case, prefill_case
-
-ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,10 +113,3 @@ def mended(script: str, subject: Subject) -> str:
     wrong = f"from {module} import {subject.function}\n"
     assert wrong in script
     return script.replace(wrong, f"from {subject.right} as {subject.function}\n")
-
-
-def lay_out(folder: Path) -> None:
-    """A root that has the planted faults and the kernels, and neither harness nor oracles."""
-    (folder / "tests").mkdir(parents=True)
-    (folder / "tests" / "planted").symlink_to(ROOT / "tests" / "planted")
-    (folder / "impls").symlink_to(ROOT / "impls")

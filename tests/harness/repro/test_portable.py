@@ -11,8 +11,9 @@ from collections import Counter
 import pytest
 
 from harness import implementations, repro
+from tests.elsewhere import ROOT, lay_out
 from tests.harness.endtoend import LONG, clean_environment
-from tests.harness.repro.portable import ROOT, SUBJECTS, entry, lay_out, mended
+from tests.harness.repro.portable import SUBJECTS, entry, mended
 
 RUNNER = """
 import json, os, runpy, sys, traceback
