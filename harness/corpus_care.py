@@ -20,6 +20,8 @@ from msgspec.structs import replace
 from harness import corpus, files, journal, stored
 from harness.case import Case, CaseError, total_bytes
 from harness.corpus import Entry
+from harness.explanation import Explanation
+from harness.rate import Rate
 from harness.signature import Signature
 
 What = Literal["unreadable", "left behind", "duplicate", "misplaced", "no implementation", "now passes", "unused"]
@@ -166,7 +168,8 @@ def merge(source: Path, target: Path) -> Iterator[tuple[Merged, Path, str]]:
 
 
 def better(there: Entry, other: Entry) -> Entry | None:
-    """Of two entries of one signature, the one to have, with the notes of both; None when that is `there` as it is.
+    """Of two entries of one signature, the one to have, with the notes of both and, of one case, what either knows of it;
+    None when that is `there` as it is.
 
     An entry that is open and reduced before one that is fixed, and that before one that is as it was found; then the smaller
     case. But of one case that stands open in one corpus and fixed in the other, somebody said so.
@@ -176,14 +179,30 @@ def better(there: Entry, other: Entry) -> Entry | None:
     best, rest = (there, other) if stays else (other, there)
     status = "fixed" if same and "fixed" in (there.status, other.status) else best.status
     best = replace(best, status=status, note=_notes(best.note, rest.note))
+    if same:
+        best = replace(best, rate=_surer(best.rate, rest.rate), explanation=_fuller(best.explanation, rest.explanation))
     return None if corpus.portable(best) == corpus.portable(there) else best
 
 
 def _rank(entry: Entry) -> tuple[object, ...]:
     """Smaller is better. The first part is the status's."""
     order = 1 if entry.status == "fixed" else 0 if entry.reduced else 2
-    rest = msgspec.json.encode(corpus.portable(replace(entry, note="", status="open")), order="deterministic")
+    rest = msgspec.json.encode(
+        corpus.portable(replace(entry, note="", status="open", rate=None, explanation=None)), order="deterministic"
+    )
     return order, not entry.reduced, corpus.weight(entry.subject), _text(entry), rest
+
+
+def _surer(a: Rate | None, b: Rate | None) -> Rate | None:
+    return max(filter(None, (a, b)), key=lambda rate: (rate.runs, rate.failed), default=None)
+
+
+def _fuller(a: Explanation | None, b: Explanation | None) -> Explanation | None:
+    return max(
+        filter(None, (a, b)),
+        key=lambda found: (found.complete, found.judged, msgspec.json.encode(found, order="deterministic")),
+        default=None,
+    )
 
 
 def _text(entry: Entry) -> bytes:

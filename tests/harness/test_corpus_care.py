@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from harness import corpus, corpus_care, files, stored
 from harness.case import Build, Fill
 from harness.corpus_care import better, check, merge
+from harness.explanation import Explanation
 from harness.journal import Journal, Record
+from harness.rate import measured
 from harness.signature import signature
 from harness.verdict import Evidence, Verdict
 from tests.harness.making import mask_case
@@ -294,3 +296,16 @@ def test_counts(tmp_path):
     wrong = found["wrong_set"]
     assert (3, 1, {"open": 2, "fixed": 1}) == (wrong.entries, wrong.unreduced, dict(wrong.status))
     assert ([8, 12000, 40], 40) == (wrong.sizes, wrong.stored)
+
+
+def test_what_is_known_of_one_case_is_kept_whichever_corpus_knows_it():
+    """The rate of more runs and the fuller explanation; of another case they say nothing."""
+    part, full = Explanation((), judged=90, complete=False), Explanation((), judged=50)
+    bare, told = entry(SMALL), entry(SMALL, explanation=part, rate=measured(3, 20))
+    both = replace(told, explanation=full, rate=measured(30, 100))
+    assert [None, told] == [better(told, bare), better(bare, told)]
+    assert replace(told, explanation=full) == better(told, replace(both, rate=None))
+    assert both == better(told, both)
+    assert better(both, told) is None
+    assert better(entry(SMALL), entry(MIDDLE, explanation=full)) is None
+    assert bare == better(entry(MIDDLE, explanation=full), bare)
