@@ -9,7 +9,7 @@ import click
 
 from harness import command, display, jobs
 from harness.build_campaign import BuildCampaign, BuildConfig
-from harness.command import CORPUS, DEVICE, IMPL, LOG, OPERATOR, Duration, clear_errors
+from harness.command import CORPUS, DEVICE, IMPL, LOG, OPERATOR, TIMEOUT, Duration, clear_errors
 from harness.fuzz import Config
 from harness.sandbox import Limits
 
@@ -40,9 +40,7 @@ from harness.sandbox import Limits
 @LOG
 @click.option("--legal-only", is_flag=True, help="Draw no calls that the operator's contract forbids.")
 @click.option("--no-builds", is_flag=True, help="Do not compile for architectures that are not here.")
-@click.option(
-    "--timeout", type=Duration(), default="20s", show_default=True, help="A call that takes longer is a hang."
-)
+@TIMEOUT
 @clear_errors
 def fuzz(
     operator: str | None,

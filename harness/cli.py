@@ -1,4 +1,8 @@
-"""The command `warpcheck`. Exit status: 0 nothing new, 1 a finding, 2 usage; `repro` has its own, for git bisect."""
+"""The command `warpcheck`.
+
+Exit status: 0 all is well or done, 1 a finding, or a failure that does not show where it should, 2 the input is wrong, 125 it
+cannot be said on this machine (what `git bisect run` skips).
+"""
 
 from __future__ import annotations
 
@@ -10,54 +14,65 @@ from rich.markup import escape
 
 from harness import __version__, campaigns, command, corpus, display, doctor, implementations, operators
 from harness.case import CaseError
-from harness.command import DEVICE, FINDINGS, USAGE, clear_errors, say
+from harness.command import CORPUS, DEVICE, ENTRY, FINDINGS, TIMEOUT, USAGE, clear_errors, say
 from harness.corpus_commands import corpus_group
 from harness.explain_command import explain_command
 from harness.import_command import import_command
 from harness.reduce_command import reduce_command
 from harness.replay import Replayed, Replayer
 from harness.repro_command import repro_command
+from harness.sandbox import Limits
 from harness.sanitize_command import sanitize_command
 from harness.source_command import flatten_command, interesting_command, reduce_source_command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class InOrder(click.Group):
+    """A group whose help lists its commands as they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="warpcheck")
 def main() -> None:
     """Find wrong GPU kernels: run them on generated calls, judge every result against a float64 oracle, keep each failure
     as the smallest call that shows it.
 
     \b
-    warpcheck doctor                                what this machine can run
-    warpcheck fuzz --time 60s                       everything that is built in
-    warpcheck fuzz --impl ./mine.py:mask --time 30s your own kernel, which has the operator's signature
-    warpcheck build                                 compile every variant for every architecture
-    warpcheck sanitize                              CUDA kernels on the CPU, under every check
-    warpcheck repro corpus/.../ENTRY.json           show a failure again
+    To a finding:
+      warpcheck doctor                                what this machine can run
+      warpcheck fuzz --time 60s                       everything that is built in
+      warpcheck fuzz --impl ./mine.py:mask --time 30s your own kernel, which has the operator's signature
+      warpcheck build                                 compile every variant for every architecture
+      warpcheck sanitize                              CUDA kernels on the CPU, under every check
+      warpcheck import call.pt --operator … --impl …  a call that was captured elsewhere
+
+    \b
+    From a finding (an ENTRY is a file of the corpus) to a report:
+      warpcheck show ENTRY                            what is known of it
+      warpcheck reduce ENTRY                          make its call small, if it is not yet
+      warpcheck explain ENTRY                         what matters of that call, and where it is wrong
+      warpcheck flatten ENTRY, reduce-source ENTRY    the source that does not compile, as one file, and small
+      warpcheck repro ENTRY --markdown issue.md       an issue, with a script that shows the bug
+
+    \b
+    From then on:
+      warpcheck replay                                do the known failures still fail, and the fixed ones pass?
+      warpcheck corpus check, merge, stats            keep them in order
     """
 
 
-main.add_command(campaigns.fuzz)
-main.add_command(campaigns.build)
-main.add_command(repro_command)
-main.add_command(sanitize_command)
-main.add_command(reduce_command)
-main.add_command(corpus_group)
-main.add_command(import_command)
-main.add_command(flatten_command)
-main.add_command(interesting_command)
-main.add_command(reduce_source_command)
-main.add_command(explain_command)
-
-
-@main.command()
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.command(name="replay")
+@click.argument("paths", nargs=-1, metavar="[ENTRY|FOLDER]...", type=click.Path(path_type=Path))
 @DEVICE
+@TIMEOUT
 @clear_errors
-def replay(paths: tuple[Path, ...], device: str) -> None:
+def replay_command(paths: tuple[Path, ...], device: str, timeout: float) -> None:
     """Judge entries again: files, or all below folders. [default: corpus]
 
     An open entry must still fail (one that passes is reported, so that someone marks it fixed); a fixed one must pass.
+
     Exit status: 0 as expected, 1 a fixed entry fails, 2 an entry cannot be read.
     """
     where = command.device_of(device)
@@ -73,7 +88,7 @@ def replay(paths: tuple[Path, ...], device: str) -> None:
         "unreadable": "bold red",
     }
     counts: dict[str, int] = {}
-    with Replayer(where) as replayer:
+    with Replayer(where, limits=Limits(run=timeout)) as replayer:
         for found in replayer.replay_all(chosen):
             counts[found.outcome] = counts.get(found.outcome, 0) + 1
             say(f"[{styles[found.outcome]}]{found.outcome:12}[/] {escape(str(found.path))} {_why(found)}")
@@ -87,18 +102,19 @@ def _why(found: Replayed) -> str:
     return f"[dim]{found.verdict.kind}[/]"
 
 
-@main.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.command(name="show")
+@ENTRY
 @clear_errors
-def show(path: Path) -> None:
-    """Print what an entry says: the call, the failure, the evidence."""
+def show_command(path: Path) -> None:
+    """Print what an entry says: the call, the failure, the evidence, how often it shows, and what `warpcheck explain` found.
+
+    Exit status: 0, or 2 if it cannot be read.
+    """
     say(display.entry(corpus.read(path)))
 
 
-@main.command(name="list")
-@click.option(
-    "--corpus", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("corpus"), show_default=True
-)
+@click.command(name="list")
+@CORPUS
 @clear_errors
 def list_command(folder: Path) -> None:
     """Print the operators, their implementations, and the entries of the corpus."""
@@ -111,7 +127,7 @@ def list_command(folder: Path) -> None:
             say(f"  {entry.status:5} {escape(str(entry.signature))}  [dim]{escape(str(path))}[/]")
 
 
-@main.command(name="doctor")
+@click.command(name="doctor")
 @clear_errors
 def doctor_command() -> None:
     """Say what this machine can run, and why not the rest. Exit status 1 when something that should work does not."""
@@ -121,6 +137,26 @@ def doctor_command() -> None:
         say(f"{mark} [bold]{escape(check.name)}[/]: {escape(check.detail)}")
         healthy = healthy and check.state != "broken"
     sys.exit(0 if healthy else FINDINGS)
+
+
+for each in (
+    doctor_command,
+    list_command,
+    campaigns.fuzz,
+    campaigns.build,
+    sanitize_command,
+    import_command,
+    show_command,
+    reduce_command,
+    explain_command,
+    flatten_command,
+    interesting_command,
+    reduce_source_command,
+    repro_command,
+    replay_command,
+    corpus_group,
+):
+    main.add_command(each)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from harness import display, gpus, implementations, operators, repro
 from harness.build_campaign import NothingToBuild
@@ -20,6 +23,7 @@ from harness.events import Emit
 from harness.implementations import UnknownImplementation
 from harness.log import EventLog
 from harness.reduce_source import NoSource
+from harness.replay import NotShown
 from harness.sandbox import HarnessError, UnusableImplementation
 from harness.sanitize import NothingToSanitize
 
@@ -61,13 +65,25 @@ ERRORS = (
 )
 
 
+def cannot_run(why: object) -> NoReturn:
+    """End the command: what it was asked for is not possible on this machine, and nothing is known of it."""
+    say(f"cannot run here: {escape(str(why))}", to_stderr=True)
+    sys.exit(CANNOT_RUN)
+
+
 def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn what a user can get wrong into one line and exit 2. A bug of the harness keeps its traceback."""
+    """Turn what a user can get wrong into one line and exit 2; an entry that does not show its failure here, into one line
+    and exit 1, or 125 where it cannot be judged. A bug of the harness keeps its traceback."""
 
     @wraps(command)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
+        except NotShown as error:
+            if error.cannot_run:
+                cannot_run(error)
+            say(f"the failure does not show here: {escape(str(error))}", to_stderr=True)
+            sys.exit(FINDINGS)
         except ERRORS as error:
             raise usage(error) from None
         except OSError as error:
@@ -90,6 +106,44 @@ class Duration(click.ParamType):
         return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
+class OutputFile(click.Path):
+    """A file to write, in a folder that is there: who waited for a result should not lose it to a slip."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(dir_okay=False, allow_dash=allow_dash, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if str(path) != "-" and not path.parent.is_dir():
+            self.fail(f"there is no folder {str(path.parent)!r}", param, ctx)
+        return path
+
+
+class Telling:
+    """Progress on stderr: on a terminal one line that changes, elsewhere a line now and then."""
+
+    def __init__(self, text: str = "") -> None:
+        self._status = err.status(escape(text)) if err.is_terminal else None
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Telling:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(escape(text))
+        elif time.monotonic() - self._last > display.PLAIN_EVERY:
+            self._last = time.monotonic()
+            say(escape(text), to_stderr=True)
+
+
+ENTRY = click.argument("path", metavar="ENTRY", type=click.Path(path_type=Path))
 OPERATOR = click.option(
     "--operator", "operator", help="Only this operator (`warpcheck list` names them). [default: all]"
 )
@@ -115,6 +169,9 @@ CORPUS = click.option(
     default=Path("corpus"),
     show_default=True,
     help="Where known failures are and new ones go.",
+)
+TIMEOUT = click.option(
+    "--timeout", type=Duration(), default="20s", show_default=True, help="A call that takes longer is a hang."
 )
 LOG = click.option(
     "--log", type=click.Path(dir_okay=False, path_type=Path), help="Append every event to this file, as JSON lines."

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,7 +12,7 @@ from rich.markup import escape
 
 from harness import command, corpus, corpus_care, gpus, operators
 from harness.case import Build, CaseError
-from harness.command import CORPUS, FINDINGS, USAGE, clear_errors, say
+from harness.command import CORPUS, FINDINGS, USAGE, Telling, clear_errors, say
 from harness.corpus import Entry
 from harness.corpus_care import Finding, Stats
 from harness.display import headed
@@ -61,7 +59,7 @@ def corpus_group() -> None:
 
 
 @corpus_group.command()
-@click.argument("folder", type=click.Path(path_type=Path), default=Path("corpus"))
+@click.argument("folder", metavar="[FOLDER]", type=click.Path(path_type=Path), default=Path("corpus"))
 @click.option("--no-judge", is_flag=True, help="Only look at the files, and whether each entry's kernel can be loaded.")
 @click.option(
     "--mark-fixed", is_flag=True, help="Make the open entries that pass fixed ones: from then on they must pass."
@@ -97,10 +95,10 @@ def check(folder: Path, no_judge: bool, mark_fixed: bool) -> None:
     for finding in found.findings:
         _line(finding.what, finding.path, finding.why)
         seen[finding.what] += 1
-    with _Judging() as judging:
+    with _Judging() as judging, Telling() as tell:
         for number, (path, entry) in enumerate(found.entries, 1):
-            with _status(f"{number} of {len(found.entries)}: {path.name}"):
-                looked = judging.look(path, entry, judge=not no_judge)
+            tell(f"{number} of {len(found.entries)}: {path.name}")
+            looked = judging.look(path, entry, judge=not no_judge)
             if looked is None:
                 continue
             what: str = looked.what
@@ -120,13 +118,6 @@ def check(folder: Path, no_judge: bool, mark_fixed: bool) -> None:
         say("mark those that pass now with: warpcheck corpus check --mark-fixed " + escape(str(folder)))
     to_do = set(seen) - {"unreadable", "marked fixed"}
     sys.exit(USAGE if seen["unreadable"] else FINDINGS if to_do else 0)
-
-
-@contextlib.contextmanager
-def _status(text: str) -> Iterator[None]:
-    """Where it stands, on a terminal."""
-    with command.err.status(escape(text)) if command.err.is_terminal else contextlib.nullcontext():
-        yield
 
 
 class _Judging:
@@ -192,7 +183,7 @@ class _Judging:
 
 
 @corpus_group.command()
-@click.argument("sources", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path))
+@click.argument("sources", nargs=-1, required=True, metavar="FOLDER...", type=click.Path(path_type=Path))
 @CORPUS
 @clear_errors
 def merge(sources: tuple[Path, ...], folder: Path) -> None:
@@ -224,7 +215,7 @@ def merge(sources: tuple[Path, ...], folder: Path) -> None:
 
 
 @corpus_group.command()
-@click.argument("folder", type=click.Path(path_type=Path), default=Path("corpus"))
+@click.argument("folder", metavar="[FOLDER]", type=click.Path(path_type=Path), default=Path("corpus"))
 @clear_errors
 def stats(folder: Path) -> None:
     """Count the entries of a corpus by operator, implementation, kind and status. [default: corpus]

@@ -38,14 +38,6 @@ SURER = 3
 Outcome = Literal["fails", "otherwise", "passes", "inapplicable", "skipped"]
 
 
-class CannotRun(Exception):
-    """The entry cannot be judged here; the message says why."""
-
-
-class NoLongerFails(Exception):
-    """The entry passes, or fails in another way than it says; the message says which."""
-
-
 @dataclass(frozen=True)
 class Progress:
     """judged: variants so far. planned: in all, unless the budget ends it. parameter, value: what is judged next."""
@@ -71,7 +63,7 @@ class _Tried:
 class Explainer:
     """Explains one entry on a replayer's engines.
 
-    Raises CannotRun and NoLongerFails, from `begin`, and CaseError for a case that makes no call.
+    Raises NotShown, from `begin`, and CaseError for a case that makes no call.
     """
 
     def __init__(
@@ -98,13 +90,7 @@ class Explainer:
 
     def begin(self) -> Verdict:
         """Judge the entry itself, in a process of its own: it must fail as it says. Sets `mismatch`."""
-        verdict = self.replayer.judge(self.entry, picture=True)
-        if verdict.kind == "skip":
-            raise CannotRun(verdict.message)
-        if not verdict.failed:
-            raise NoLongerFails("passes")
-        if not same(verdict, self.entry.verdict):
-            raise NoLongerFails(f"fails in another way than it says: {verdict.kind}: {verdict.message}")
+        verdict = self.replayer.show(self.entry, picture=True)
         self.mismatch = self.engine.mismatch
         self._illegal = self.engine.forbidden is not None
         return verdict

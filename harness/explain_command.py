@@ -2,63 +2,37 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
 
 import click
 from rich.markup import escape
-from rich.status import Status
 
-from harness import command, corpus, explained, nearest
+from harness import command, corpus, explained, files, nearest
 from harness.case import Case
-from harness.command import CANNOT_RUN, CORPUS, DEVICE, FINDINGS, clear_errors, say
+from harness.command import CORPUS, DEVICE, ENTRY, TIMEOUT, OutputFile, Telling, clear_errors, say
 from harness.corpus import Entry
-from harness.display import PLAIN_EVERY
-from harness.explain import CannotRun, Explainer, NoLongerFails, Progress, dimension_names, no_picture
+from harness.explain import Explainer, Progress, dimension_names, no_picture
 from harness.explanation import Explanation
 from harness.heat_map import HeatMap, heat_map
 from harness.picture import svg, to_png
 from harness.replay import Replayer
+from harness.sandbox import Limits
 from harness.verdict import Verdict
 
 
-class _Teller:
-    """Progress on stderr: one line that changes on a terminal, elsewhere a line now and then."""
-
-    def __init__(self) -> None:
-        self._status = Status("", console=command.err) if command.err.is_terminal else None
-        self._last = time.monotonic()
-
-    def __enter__(self) -> _Teller:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __call__(self, now: Progress) -> None:
-        text = f"{now.judged} of at most {now.planned} variants judged; {now.parameter}: {now.value}"
-        if self._status is not None:
-            self._status.update(escape(text))
-        elif time.monotonic() - self._last > PLAIN_EVERY:
-            self._last = time.monotonic()
-            say(escape(text), to_stderr=True)
-
-
 @click.command(name="explain")
-@click.argument("path", metavar="ENTRY", type=click.Path(path_type=Path))
+@ENTRY
 @click.option(
-    "--budget",
+    "--judgements",
+    "budget",
     type=click.IntRange(0),
-    help="Variants to judge at most. [default: 500; 40 where each takes a process, as a hang does]",
+    help="Stop after so many judgements. [default: 500; 40 where each takes a process, as a hang does]",
 )
-@click.option("--svg", "svg_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the map as SVG.")
-@click.option("--png", "png_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the map as PNG.")
+@click.option("--svg", "svg_file", type=OutputFile(), help="Write the map as SVG.")
+@click.option("--png", "png_file", type=OutputFile(), help="Write the map as PNG.")
 @click.option("--no-write", is_flag=True, help="Leave the entry as it is.")
 @DEVICE
+@TIMEOUT
 @CORPUS
 @clear_errors
 def explain_command(
@@ -68,6 +42,7 @@ def explain_command(
     png_file: Path | None,
     no_write: bool,
     device: str,
+    timeout: float,
     folder: Path,
 ) -> None:
     """Say why an entry fails: which values of each parameter still do, where its output is wrong, what it resembles.
@@ -75,7 +50,7 @@ def explain_command(
     \b
     warpcheck explain corpus/…/ENTRY.json                     and put the table into the entry, for `warpcheck show`
     warpcheck explain corpus/…/ENTRY.json --svg mismatch.svg  a picture for a report
-    warpcheck explain corpus/…/ENTRY.json --budget 60         a first look at a slow kernel
+    warpcheck explain corpus/…/ENTRY.json --judgements 60     a first look at a slow kernel
     warpcheck explain corpus/…/ENTRY.json --no-write          read only
 
     Every parameter of the entry's call is changed on its own: dtype, sizes, scalars and flags, where the output lies,
@@ -95,23 +70,14 @@ def explain_command(
 
     Ctrl-C ends the judging; what is known so far is shown and kept. An entry that is not reduced yet is explained as it
     is, and its statements are about that call.
-    Exit status: 0 explained, 1 the entry no longer fails as it says, 2 it cannot be read, 125 it cannot run here.
+
+    Exit status: 0 explained, 1 the failure does not show here, 2 the entry cannot be read, 125 it cannot run here.
     """
     where = command.device_of(device)
     entry = corpus.read(path)
-    for file in filter(None, (svg_file, png_file)):
-        if not file.parent.is_dir():
-            raise command.usage(f"{file}: no folder {file.parent}")
-    with Replayer(where) as replayer, _Teller() as tell:
-        explainer = Explainer(replayer, entry, budget=budget, tell=tell)
-        try:
-            verdict = explainer.begin()
-        except CannotRun as error:
-            say(f"cannot run here: {escape(str(error))}", to_stderr=True)
-            sys.exit(CANNOT_RUN)
-        except NoLongerFails as error:
-            say(f"[yellow]no longer fails[/] as it says: it {escape(str(error))}")
-            sys.exit(FINDINGS)
+    with Replayer(where, limits=Limits(run=timeout)) as replayer, Telling("judging it as it is …") as tell:
+        explainer = Explainer(replayer, entry, budget=budget, tell=lambda now: tell(_told(now)))
+        verdict = explainer.begin()
         found = explainer.explain()
     say(f"[bold]{escape(str(entry.signature))}[/]: {escape(verdict.message)}")
     if not entry.reduced:
@@ -123,6 +89,10 @@ def explain_command(
         say(_kept(path, entry, found))
     _show_mismatch(explainer, entry, verdict, svg_file, png_file)
     _show_nearest(entry, path, folder)
+
+
+def _told(now: Progress) -> str:
+    return f"{now.judged} of at most {now.planned} variants judged; {now.parameter}: {now.value}"
 
 
 def _kept(path: Path, entry: Entry, found: Explanation) -> str:
@@ -150,10 +120,10 @@ def _show_mismatch(
     for line in explained.picture(heat, command.out):
         command.out.print(line, highlight=False, soft_wrap=True)
     if svg_file is not None:
-        svg_file.write_text(svg(heat), encoding="utf-8")
+        files.write_for_user(svg_file, svg(heat).encode())
         say(f"wrote {escape(str(svg_file))}")
     if png_file is not None:
-        png_file.write_bytes(to_png(heat))
+        files.write_for_user(png_file, to_png(heat))
         say(f"wrote {escape(str(png_file))}")
 
 

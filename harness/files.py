@@ -86,6 +86,14 @@ def write(path: Path, data: bytes) -> None:
         raise
 
 
+def write_for_user(path: Path, data: bytes) -> None:
+    """Write a file that somebody named: as `write` does, into what a link names, or straight into a device or pipe."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+    else:
+        write(path.resolve(), data)
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Alone among the writers of a folder, where its file system can lock one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
 import sys
@@ -15,7 +14,7 @@ from rich.markup import escape
 
 from harness import captured, command, corpus, importing, operators, signature
 from harness.case import FORMAT, Case, CaseError
-from harness.command import CANNOT_RUN, CORPUS, DEVICE, FINDINGS, Duration, clear_errors, say
+from harness.command import CORPUS, DEVICE, FINDINGS, TIMEOUT, Telling, clear_errors, say
 from harness.corpus import Entry
 from harness.operators import Operator
 from harness.sandbox import Engine, HarnessError, Limits, telling_line
@@ -24,7 +23,7 @@ from harness.verdict import Verdict
 
 
 @click.command(name="import")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option(
     "--operator", "name", required=True, help="What the call computes (`warpcheck list` names the operators)."
 )
@@ -39,14 +38,13 @@ from harness.verdict import Verdict
     "--params",
     "params",
     type=click.Path(path_type=Path),
+    metavar="FILE.json",
     help="A JSON object of the arguments that are no tensors. They win over those in FILE.",
 )
 @click.option("--keep", is_flag=True, help="Keep a call that passes too, as one that must pass (status fixed).")
 @DEVICE
 @CORPUS
-@click.option(
-    "--timeout", type=Duration(), default="20s", show_default=True, help="A call that takes longer is a hang."
-)
+@TIMEOUT
 @clear_errors
 def import_command(
     file: Path, name: str, spec: str, params: Path | None, keep: bool, device: str, folder: Path, timeout: float
@@ -72,7 +70,7 @@ def import_command(
     The file is read without executing anything of it. The call is judged in a process of its own, and if it fails, becomes
     an open entry, not reduced yet: `warpcheck reduce` makes it small. If it passes, nothing is written, unless --keep.
 
-    Exit status: 0 it passes, 1 it fails, 2 the input is wrong, 125 it cannot be judged here.
+    Exit status: 0 it passes, 1 it fails, 2 the input is wrong, 125 it cannot run here.
     """
     try:
         operator = operators.get(name)
@@ -89,9 +87,9 @@ def import_command(
         except CaseError as error:
             raise CaseError(f"{file}: {error}") from None
         entry = _judged(case, spec, where, Limits(run=timeout))
-        _tell(entry.verdict, illegal, where)
         if entry.verdict.kind == "skip":
-            sys.exit(CANNOT_RUN)
+            command.cannot_run(entry.verdict.message)
+        _tell(entry.verdict, illegal, where)
         if entry.verdict.failed:
             _write(folder, entry)
             sys.exit(FINDINGS)
@@ -103,8 +101,7 @@ def import_command(
 
 def _judged(case: Case, spec: str, device: str, limits: Limits) -> Entry:
     """The entry of a call, with what judging it gives: in a process that has judged nothing."""
-    status = command.err.status("judging") if command.err.is_terminal else contextlib.nullcontext()
-    with status, Engine(device, limits=limits) as engine:
+    with Telling("judging …"), Engine(device, limits=limits) as engine:
         about = engine.inspect(case.operator, spec)
         try:
             verdict = (
@@ -117,9 +114,7 @@ def _judged(case: Case, spec: str, device: str, limits: Limits) -> Entry:
 
 
 def _tell(verdict: Verdict, illegal: str | None, device: str) -> None:
-    if verdict.kind == "skip":
-        say(f"cannot be judged on {device}: {escape(verdict.message)}", to_stderr=True)
-    elif verdict.failed:
+    if verdict.failed:
         say(f"[bold red]fails[/] on {device}: {verdict.kind}: {escape(verdict.message)}")
     elif illegal is not None:
         say(

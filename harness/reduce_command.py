@@ -11,22 +11,24 @@ from rich.markup import escape
 
 from harness import command
 from harness.case import Subject
-from harness.command import CANNOT_RUN, DEVICE, FINDINGS, Duration, clear_errors, say
+from harness.command import DEVICE, ENTRY, FINDINGS, TIMEOUT, Duration, Telling, clear_errors, say
 from harness.corpus import weight
 from harness.reduce import told
-from harness.reduce_entry import NotShown, Reduced, reduce_entry
+from harness.reduce_entry import Reduced, reduce_entry
 from harness.replay import Replayer
+from harness.sandbox import Limits
 
 
 @click.command(name="reduce")
-@click.argument("path", metavar="ENTRY", type=click.Path(path_type=Path))
+@ENTRY
 @click.option("--time", "seconds", type=Duration(), default="5m", show_default=True, help="Stop after this long.")
 @click.option(
     "--judgements", type=click.IntRange(1), default=20_000, show_default=True, help="Stop after so many judgements."
 )
 @DEVICE
+@TIMEOUT
 @clear_errors
-def reduce_command(path: Path, seconds: float, judgements: int, device: str) -> None:
+def reduce_command(path: Path, seconds: float, judgements: int, device: str, timeout: float) -> None:
     """Make an entry's case as small as it gets: one that a campaign left unreduced, that was imported, or written by hand.
 
     \b
@@ -38,24 +40,21 @@ def reduce_command(path: Path, seconds: float, judgements: int, device: str) -> 
     confirmed in a process that has judged nothing. What is reached is a local minimum: no single step from it still fails.
     Of a build, flags and architectures go; for its source see `warpcheck reduce-source`.
 
-    Every smaller case is in the file at once. Ctrl-C keeps the smallest so far; run again, it goes on from there. Exit
-    status: 0 reduced, 1 it does not show its failure here, 125 it cannot run here, 2 the entry cannot be read.
+    Every smaller case is in the file at once; an explanation goes, since it was of a larger one. Ctrl-C keeps the smallest so
+    far; run again, it goes on from there.
+
+    Exit status: 0 reduced, 1 the failure does not show here, 2 the entry cannot be read, 125 it cannot run here.
     """
     started = time.monotonic()
     where = command.device_of(device)
-    with Replayer(where) as replayer, command.err.status("judging it as it is …") as status:
+    with Replayer(where, limits=Limits(run=timeout)) as replayer, Telling("judging it as it is …") as tell:
 
         def progress(calls: int, subject: Subject) -> None:
-            seconds = time.monotonic() - started
-            status.update(f"{seconds:.0f} s, {calls} judgements, now {_size(subject)} …")
+            tell(f"{time.monotonic() - started:.0f} s, {calls} judgements, now {_size(subject)} …")
 
         try:
             found = reduce_entry(path, replayer, seconds=seconds, calls=judgements, told=progress)
-        except NotShown as shown:
-            status.stop()
-            _not_shown(shown)
         except KeyboardInterrupt:
-            status.stop()
             say(f"interrupted; {escape(str(path))} has the smallest case so far: run it again to go on")
             sys.exit(FINDINGS)
     _tell(path, found, time.monotonic() - started)
@@ -64,16 +63,6 @@ def reduce_command(path: Path, seconds: float, judgements: int, device: str) -> 
 def _size(subject: Subject) -> str:
     size, text = weight(subject)
     return f"{size} bytes of tensors, {text} of text"
-
-
-def _not_shown(shown: NotShown) -> None:
-    verdict = shown.verdict
-    if verdict.kind == "skip":
-        say(f"cannot run here: {escape(verdict.message)}", to_stderr=True)
-        sys.exit(CANNOT_RUN)
-    what = f"fails otherwise, {verdict.kind}: {escape(verdict.message)}" if verdict.failed else "passes here"
-    say(f"not reduced: it {what}", to_stderr=True)
-    sys.exit(FINDINGS)
 
 
 def _tell(path: Path, found: Reduced, seconds: float) -> None:

@@ -16,6 +16,7 @@ from harness import corpus, corpus_care, signature
 from harness.case import Build, Case, CaseError, Subject
 from harness.corpus import Entry
 from harness.history import Calls
+from harness.limits import patience
 from harness.minimise import CONFIRM_PAIRS, Confirmed, Minimiser
 from harness.reduce import Reduction
 from harness.reduce_build import reduce_build
@@ -26,14 +27,6 @@ from harness.verdict import Verdict
 
 Told = Callable[[int, Subject], None]
 """(judgements so far, the smallest case so far): called now and then."""
-
-
-class NotShown(Exception):
-    """The entry cannot be reduced here, since it does not show its failure; `verdict` is what it shows."""
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.message)
-        self.verdict = verdict
 
 
 @dataclass(frozen=True)
@@ -89,9 +82,7 @@ def reduce_entry(
     passes, and the file holds the smallest case so far.
     """
     entry = corpus.read(path)
-    verdict = replayer.judge(entry)
-    if not (verdict.failed and same(verdict, entry.verdict)):
-        raise NotShown(verdict)
+    replayer.show(entry)
     file = _Rewriter(path, entry)
     deadline = time.monotonic() + seconds
     small = _small_build if isinstance(entry.subject, Build) else _small_case
@@ -154,7 +145,8 @@ def _small_build(file: _Rewriter, entry: Entry, replayer: Replayer, deadline: fl
         return True
 
     matrix = matrix_of(engine, entry.subject, spec)
-    result = reduce_build(entry.subject, matrix, fails, budget=calls, late=lambda: time.monotonic() > deadline)
+    with patience(engine, entry.verdict.kind):
+        result = reduce_build(entry.subject, matrix, fails, budget=calls, late=lambda: time.monotonic() > deadline)
     engine.fresh()
     verdict = engine.build(result.smallest, spec)
     return result, verdict if same(verdict, entry.verdict) else None

@@ -8,7 +8,6 @@ source so far is there; it becomes the result when a compiler that has seen noth
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import shutil
 import signal
@@ -22,12 +21,13 @@ from pathlib import Path
 
 import msgspec
 
-from harness import interesting
+from harness import files, interesting
 from harness.case import Build
 from harness.corpus import Entry
 from harness.interesting import Question, Unit, as_it_should, compiled
+from harness.replay import NotShown
 from harness.sandbox import Engine
-from harness.verdict import Verdict, build_error
+from harness.verdict import PASS, Verdict, build_error
 
 REDUCERS = ("shrinkray", "cvise")
 """Looked for in this order."""
@@ -60,7 +60,8 @@ class Flat:
 def flatten(entry: Entry, hang: float) -> Flat:
     """The unit of a build entry that fails as the entry says. hang: seconds after which a compiler counts as hung.
 
-    Raises NoSource when there is none, UnusableImplementation when the implementation keeps its source to itself.
+    Raises NoSource when there is none, UnusableImplementation when the implementation keeps its source to itself, NotShown
+    when it fails otherwise.
     """
     if not isinstance(entry.subject, Build):
         raise NoSource(
@@ -73,13 +74,13 @@ def flatten(entry: Entry, hang: float) -> Flat:
         start = time.monotonic()
         verdict = _compile(unit, hang)
         if verdict.kind == "skip":
-            raise NoSource(f"cannot compile here: {verdict.message}")
+            raise NotShown(verdict)
         question = _question(entry, unit, verdict, hang, time.monotonic() - start)
         if as_it_should(question, verdict):
             return Flat(unit, question)
         said.append(verdict.message or "it compiles")
-    wanted = entry.verdict.message
-    raise NoSource(f"the source does not fail as the entry does: {'; '.join(said)}, where the entry has {wanted}")
+    wanted = f"where the entry has {entry.verdict.message}"
+    raise NotShown(PASS, f"the source does not fail as the entry does: {'; '.join(said)}, {wanted}")
 
 
 def _compile(unit: Unit, limit: float) -> Verdict:
@@ -209,12 +210,7 @@ def result(bench: Bench, flat: Flat, target: Path) -> bytes | None:
     source = bench.candidate.read_bytes()
     if interesting.answer(bench.question, bench.candidate, verbose=False) != interesting.INTERESTING:
         return None
-    temporary = target.with_name(f".{target.name}.tmp")
-    try:
-        temporary.write_bytes(_header(flat).encode() + source)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    files.write_for_user(target, _header(flat).encode() + source)
     return source
 
 

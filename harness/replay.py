@@ -11,11 +11,26 @@ from harness import corpus
 from harness.case import Build, CaseError, Subject
 from harness.corpus import Entry
 from harness.sandbox import Engine, HarnessError, Limits, UnusableImplementation, telling_line
+from harness.signature import same
 from harness.verdict import Verdict, skip
 
 Outcome = Literal["as expected", "now passes", "fails", "cannot run", "unreadable"]
 """now passes: an open entry, which someone should mark fixed. fails: a fixed entry does, a regression. cannot run: not on
 this machine. unreadable: a file that is no entry, or whose case describes no call; nowhere."""
+
+
+class NotShown(Exception):
+    """An entry does not show its failure here. `verdict` is what judging it gave; the message says that in words."""
+
+    def __init__(self, verdict: Verdict, words: str = "") -> None:
+        self.verdict = verdict
+        failed = f"it fails in another way than it says, {verdict.kind}: {verdict.message}"
+        super().__init__(words or (verdict.message if self.cannot_run else failed if verdict.failed else "it passes"))
+
+    @property
+    def cannot_run(self) -> bool:
+        return self.verdict.kind == "skip"
+
 
 REPEATS = 10
 MOST_REPEATS = 500
@@ -82,6 +97,13 @@ class Replayer:
             return engine.judge(entry.subject, [spec], pairs=pairs, picture=picture)[0]
         except (UnusableImplementation, HarnessError) as error:
             return skip(telling_line(error))
+
+    def show(self, entry: Entry, *, picture: bool = False) -> Verdict:
+        """The verdict of today, which is that the entry fails as it says. Raises NotShown otherwise, and what `judge` does."""
+        verdict = self.judge(entry, picture=picture)
+        if not same(verdict, entry.verdict):
+            raise NotShown(verdict)
+        return verdict
 
     def replay(self, path: Path) -> Replayed:
         """Judge one file and compare with what its status promises."""

@@ -8,30 +8,24 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from harness import command, corpus, implementations, repro
-from harness.command import CANNOT_RUN, DEVICE, FINDINGS, clear_errors, say
+from harness import command, corpus, files, implementations, repro
+from harness.command import DEVICE, ENTRY, FINDINGS, TIMEOUT, OutputFile, clear_errors, say
 from harness.replay import Replayer
-
-
-def _to_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None and str(value) != "-" and not value.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {str(value.parent)!r}")
-    return value
+from harness.sandbox import Limits
+from harness.signature import same
 
 
 @click.command(name="repro")
-@click.argument("path", metavar="ENTRY", type=click.Path(path_type=Path))
+@ENTRY
 @click.option(
     "--script",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    callback=_to_file,
+    type=OutputFile(allow_dash=True),
     metavar="FILE.py|-",
     help="Write one Python file that shows the bug with torch and the kernel alone: no Warpcheck needed. - is stdout.",
 )
 @click.option(
     "--markdown",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    callback=_to_file,
+    type=OutputFile(allow_dash=True),
     metavar="FILE.md|-",
     help="Write the text of an issue around that script. - is stdout.",
 )
@@ -39,8 +33,11 @@ def _to_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> 
     "--repeat", type=click.IntRange(1), help="Runs under each poison. [default: 1, or 10 for one that comes and goes]"
 )
 @DEVICE
+@TIMEOUT
 @clear_errors
-def repro_command(path: Path, script: Path | None, markdown: Path | None, repeat: int | None, device: str) -> None:
+def repro_command(
+    path: Path, script: Path | None, markdown: Path | None, repeat: int | None, device: str, timeout: float
+) -> None:
     """Show a failure again, here and to others.
 
     \b
@@ -49,7 +46,9 @@ def repro_command(path: Path, script: Path | None, markdown: Path | None, repeat
     warpcheck repro corpus/.../ENTRY.json --markdown issue.md  and an issue, with the script in it
     git bisect run warpcheck repro corpus/.../ENTRY.json       find the commit that broke it
 
-    Exit status, fit for `git bisect run`: 0 passes, 1 reproduces, 125 cannot run here, 2 the entry cannot be read.
+    The issue has the table of `warpcheck explain` in it, where that was asked before.
+
+    Exit status, fit for `git bisect run`: 0 it passes, 1 it fails, 2 the entry cannot be read, 125 it cannot run here.
     """
     where = command.device_of(device)
     targets = {"script": script, "markdown": markdown}
@@ -67,16 +66,16 @@ def repro_command(path: Path, script: Path | None, markdown: Path | None, repeat
             if name in printed:
                 click.echo(text, nl=False)
                 continue
-            target.write_text(text, encoding="utf-8")
+            files.write_for_user(target, text.encode())
             how = f": python {target} exits 1 while the bug is there" if name == "script" else ""
             say(f"wrote {escape(str(target))}{escape(how)}", to_stderr=bool(printed))
-    with Replayer(where) as replayer:
+    with Replayer(where, limits=Limits(run=timeout)) as replayer:
         verdict = replayer.judge(entry, repeat=repeat)
     if verdict.kind == "skip":
-        say(f"cannot run here: {escape(verdict.message)}", to_stderr=True)
-        sys.exit(CANNOT_RUN)
+        command.cannot_run(verdict.message)
     if verdict.failed:
         rate = f" ({verdict.evidence.failed} of {verdict.evidence.runs} runs)" if verdict.evidence.runs else ""
-        say(f"[bold red]reproduces[/] {verdict.kind}{rate}: {escape(verdict.message)}", to_stderr=bool(printed))
+        as_it_says = "reproduces" if same(verdict, entry.verdict) else "fails in another way than it says:"
+        say(f"[bold red]{as_it_says}[/] {verdict.kind}{rate}: {escape(verdict.message)}", to_stderr=bool(printed))
         sys.exit(FINDINGS)
     say("[green]passes[/]", to_stderr=bool(printed))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from rich.console import RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from harness import command, corpus, implementations, sanitize
 from harness.case import Check
-from harness.command import CANNOT_RUN, CORPUS, IMPL, LOG, OPERATOR, Duration, clear_errors, say
+from harness.command import CORPUS, IMPL, LOG, OPERATOR, TIMEOUT, clear_errors
 from harness.display import Face, headed
 from harness.events import Event
 from harness.sandbox import Limits
@@ -102,9 +100,7 @@ def _targets(operator: str | None, specs: tuple[str, ...], paths: tuple[Path, ..
 )
 @CORPUS
 @LOG
-@click.option(
-    "--timeout", type=Duration(), default="20s", show_default=True, help="A call that takes longer is a hang."
-)
+@TIMEOUT
 @clear_errors
 def sanitize_command(
     entries: tuple[Path, ...],
@@ -160,5 +156,4 @@ def sanitize_command(
     try:
         command.campaign(lambda emit: Sanitizer(config, emit).run(), SANITIZING, log)
     except sanitize.CannotRun as error:
-        say(f"cannot run here: {escape(str(error))}", to_stderr=True)
-        sys.exit(CANNOT_RUN)
+        command.cannot_run(error)

@@ -11,11 +11,11 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from harness import corpus, interesting, reduce_source
-from harness.command import CANNOT_RUN, ERRORS, FINDINGS, Duration, clear_errors, say
+from harness import corpus, files, interesting, reduce_source
+from harness.command import CANNOT_RUN, ENTRY, ERRORS, FINDINGS, Duration, OutputFile, clear_errors, say
 from harness.reduce_source import REDUCERS
+from harness.replay import NotShown
 
-ENTRY = click.argument("path", metavar="ENTRY", type=click.Path(path_type=Path))
 HANG = click.option(
     "--hang",
     type=Duration(),
@@ -28,7 +28,7 @@ HANG = click.option(
 @click.command(name="flatten")
 @ENTRY
 @click.option(
-    "-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path), help="[default: standard output]"
+    "-o", "--output", "target", type=OutputFile(), metavar="FILE", help="Write it there. [default: standard output]"
 )
 @HANG
 @clear_errors
@@ -43,13 +43,16 @@ def flatten_command(path: Path, target: Path | None, hang: float) -> None:
 
     This is for CUDA that impls.cuda_build compiles; what Triton is given is a Python function, and
     `warpcheck repro ENTRY --script bug.py` shows it.
+
+    Exit status: 0 printed, 1 the failure does not show here, 2 the entry cannot be read or has no source, 125 no compiler
+    for it here.
     """
     flat = reduce_source.flatten(corpus.read(path), hang)
     text = reduce_source.whole(flat)
     if target is None:
         click.echo(text, nl=False)
     else:
-        target.write_text(text)
+        files.write_for_user(target, text.encode())
         say(f"wrote {escape(str(target))}, {len(text.encode())} bytes: {escape(flat.question.error)}", to_stderr=True)
 
 
@@ -73,11 +76,11 @@ def interesting_command(path: Path, file: Path | None, verbose: bool, hang: floa
     Reducers ask this thousands of times, and here the implementation is asked first what it compiles, which takes seconds. The
     script that `warpcheck reduce-source` writes knows that already, and takes a tenth of a second and the compiler's time.
 
-    Exit status: 0 the same failure, 1 not, 125 cannot say.
+    Exit status: 0 the same failure, 1 not, 125 it cannot be said (the entry cannot be read, no compiler for it here).
     """
     try:
         flat = reduce_source.flatten(corpus.read(path), hang)
-    except (*ERRORS, OSError) as error:
+    except (*ERRORS, NotShown, OSError) as error:
         say(escape(str(error)), to_stderr=True)
         sys.exit(CANNOT_RUN)
     sys.exit(interesting.answer(flat.question, file or Path(flat.question.name), verbose))
@@ -90,7 +93,8 @@ def interesting_command(path: Path, file: Path | None, verbose: bool, hang: floa
     "-o",
     "--output",
     "target",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
+    metavar="FILE",
     default=Path("small.cu"),
     show_default=True,
     help="Where the small source goes.",
@@ -120,11 +124,10 @@ def reduce_source_command(
     works in the folder `<output>.reducing`, which stays where the reduction could not be done: with SCRIPT and FILE in it,
     it can be done by hand. After a crash, the same command goes on from what is there.
 
-    Exit status: 0 the small source is there, 1 the reducer left none that fails as it should, 2 usage, 125 no reducer.
+    Exit status: 0 the small source is there, 1 the failure does not show here or in what the reducer left, 2 the entry cannot
+    be read or has no source, 125 no reducer or no compiler for it here.
     """
     program = reduce_source.find_reducer(reducer)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(2, "No such file or directory", str(target.parent))
     flat = reduce_source.flatten(corpus.read(path), hang)
     before = len(flat.unit.text.encode())
     bench = reduce_source.prepare(flat, target.with_name(f"{target.name}.reducing"))

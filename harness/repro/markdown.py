@@ -181,7 +181,7 @@ def _explanation(explanation: Explanation | None) -> Iterator[str]:
     if explanation is None:
         return
     yield "## What matters"
-    yield f"{explanation.coverage}, everything else as in the smallest trigger."
+    yield f"{explanation.coverage}."
     if explanation.matter:
         columns, *rows = explanation.rows()
         yield table(columns, rows)

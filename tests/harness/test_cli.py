@@ -4,11 +4,12 @@
 
 import json
 import os
+import re
 
 import pytest
 from msgspec.structs import replace
 
-from harness import __version__, corpus, gpus
+from harness import __version__, cli, corpus, gpus
 from harness.case import Fill
 from tests.harness.endtoend import entries, fuzz, judged, user_folder, warpcheck, warpcheck_process
 from tests.harness.making import NAME, mask_case
@@ -28,10 +29,10 @@ def entry(folder):
     return corpus.write(folder / "corpus", found), found
 
 
-def fails_clearly(done, *words):
-    """One line on stderr with these words, exit status 2."""
+def fails_clearly(done, *words, status=2):
+    """One line on stderr with these words, exit status 2 or another."""
     text = done.stderr.strip()
-    assert 2 == done.returncode, text
+    assert status == done.returncode, text
     assert "Traceback" not in done.stdout + done.stderr
     for word in words:
         assert word in text
@@ -95,15 +96,21 @@ def test_a_folder_that_may_not_be_written(folder):
 
 
 @pytest.mark.skipif(bool(gpus.visible()), reason="there is a GPU")
-@pytest.mark.parametrize("command", ["fuzz", "replay"])
+@pytest.mark.parametrize("command", ["fuzz", "replay", "repro", "reduce", "explain", "import"])
 def test_cuda_without_a_gpu(folder, entry, command):
     """Says so, and where to look."""
-    fails_clearly(warpcheck(folder, command, "--device", "cuda"), "no GPU is visible here", "warpcheck doctor")
+    needed = {"fuzz": [], "replay": [], "import": ["call.pt", "--operator", NAME, "--impl", "torch"]}
+    done = warpcheck(folder, command, *needed.get(command, [entry[0]]), "--device", "cuda")
+    fails_clearly(done, "no GPU is visible here", "warpcheck doctor")
 
 
 def change(path, **more):
     """Put other fields into an entry's file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+
+
+def change_call(path, **more):
+    change(path, subject={**json.loads(path.read_text())["subject"], **more})
 
 
 BAD_ENTRIES = {
@@ -113,19 +120,38 @@ BAD_ENTRIES = {
     "no object": (lambda path: path.write_text("[1]"), "not an entry"),
     "future": (lambda path: change(path, format=99), "format 99; this version reads formats 1 to 2"),
     "unknown field": (lambda path: change(path, colour="red"), "colour"),
+    "a view outside": (lambda path: change_call(path, storages=[4]), "ends at byte 40 of a storage of 4 bytes"),
+    "too large": (lambda path: os.truncate(path, 5 << 20), "an entry has at most"),
+    "pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "not a file"),
     "gone": (lambda path: path.unlink(), "No such file"),
     "folder": (lambda path: (path.unlink(), path.mkdir()), "Is a directory"),
 }
 
 
+OF_AN_ENTRY = ("show", "reduce", "explain", "repro", "flatten", "interesting", "reduce-source")
+
+
 @pytest.mark.parametrize("what", BAD_ENTRIES)
-@pytest.mark.parametrize("command", ["repro", "show"])
+@pytest.mark.parametrize("command", OF_AN_ENTRY)
 def test_an_entry_that_cannot_be_read(folder, entry, command, what):
-    """One line with its path and the reason."""
+    """One line with its path and the reason, whoever reads it; for a reducer of sources that means that nothing can be
+    said."""
     spoil, words = BAD_ENTRIES[what]
     spoil(entry[0])
-    device = ["--device", "cpu"] if command == "repro" else []
-    fails_clearly(warpcheck(folder, command, entry[0], *device), words, entry[0].name)
+    status = 125 if command == "interesting" else 2
+    fails_clearly(warpcheck(folder, command, entry[0]), words, entry[0].name, status=status)
+
+
+@pytest.mark.parametrize("command", OF_AN_ENTRY)
+def test_what_is_done_with_an_entry_is_said_alike(tmp_path, command):
+    """The same name for it, a device and a time for a call where calls are judged, and every exit status."""
+    text = " ".join(warpcheck(tmp_path, command, "--help").stdout.split())
+    assert f"warpcheck {command} [OPTIONS] ENTRY" in text
+    judges = command in ("reduce", "explain", "repro")
+    assert [judges] * 2 == [option in text for option in ("--device [auto|cpu|cuda]", "--timeout DURATION")]
+    statuses = text.rpartition("Exit status")[2].partition(" Options:")[0]
+    needed = {"show": "02", "interesting": ("0", "1", "125")}.get(command, ("0", "1", "2", "125"))
+    assert [*needed] == [number for number in ("0", "1", "2", "125") if re.search(rf"\b{number}\b", statuses)]
 
 
 def test_replay_of_an_entry_that_cannot_be_read(folder, entry):
@@ -230,7 +256,14 @@ def test_a_script_and_an_issue(folder, entry):
         fails_clearly(warpcheck(folder, "repro", entry[0], *twice, "--device", "cpu"), "name the same file")
 
 
-@pytest.mark.parametrize("command", [[], ["fuzz"], ["build"], ["replay"], ["repro"], ["show"], ["list"], ["doctor"]])
+def commands_of(group, *before):
+    """Every command, and every group of them, as words."""
+    yield list(before)
+    for name, found in group.commands.items():
+        yield from commands_of(found, *before, name) if hasattr(found, "commands") else [[*before, name]]
+
+
+@pytest.mark.parametrize("command", list(commands_of(cli.main)), ids=" ".join)
 def test_help(tmp_path, command):
     """Every command explains itself."""
     done = warpcheck(tmp_path, *command, "--help")

@@ -272,7 +272,7 @@ BAD = {
     "no folder to check": (["check", "nowhere"], ("nowhere: no such folder",)),
     "a file to check": (["check", "file"], ("file: no such folder",)),
     "no folder to merge": (["merge", "corpus", "nowhere", "--corpus", "all"], ("nowhere: no such folder",)),
-    "nothing to merge": (["merge"], ("Missing argument 'DIR...'",)),
+    "nothing to merge": (["merge"], ("Missing argument 'FOLDER...'",)),
     "itself": (["merge", "corpus"], ("corpus and corpus are one corpus",)),
     "itself by another name": (["merge", "link", "--corpus", "corpus"], ("are one corpus",)),
     "around": (["merge", "."], ("one is inside the other",)),

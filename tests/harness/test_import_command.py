@@ -153,7 +153,7 @@ def test_what_cannot_be_judged_here(tmp_path, imported):
     torch.save({"logits": TIES, "params": {"k": 2}}, tmp_path / "call.pt")
     done = imported("call.pt", kernel="chip.py:good")
     assert 125 == done.returncode, done.stdout + done.stderr
-    assert "cannot be judged on cpu: no such chip" in done.stderr
+    assert "cannot run here: no such chip" in done.stderr
     assert not (tmp_path / "corpus").exists()
 
 

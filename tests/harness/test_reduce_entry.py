@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from harness import corpus, stored
 from harness.case import Fill
 from harness.minimise import Minimiser
-from harness.reduce_entry import NotShown, reduce_entry
-from harness.replay import Replayer
+from harness.reduce_entry import reduce_entry
+from harness.replay import NotShown, Replayer
 from harness.sandbox import Limits
 from harness.verdict import Verdict
 from tests.harness.endtoend import entries, fix, judged, user_folder, warpcheck
@@ -258,7 +258,7 @@ def test_the_command_on_what_is_mended_or_no_entry(tmp_path):
     path = kept(tmp_path / "corpus", LARGE, "drops_ties", folder)
     fix(folder)
     done = warpcheck(folder, "reduce", path, "--device", "cpu")
-    assert (1, ["not reduced: it passes here"]) == (done.returncode, done.stderr.splitlines())
+    assert (1, ["the failure does not show here: it passes"]) == (done.returncode, done.stderr.splitlines())
     path.write_text("{")
     done = warpcheck(folder, "reduce", path, "--device", "cpu")
     assert 2 == done.returncode

@@ -209,8 +209,13 @@ def test_what_has_no_source(tmp_path, entry):
     )
     mended = replace(entry[1], subject=replace(entry[1].subject, params={**PARAMS, "fp16_qk": False}))
     other = corpus.write(folder / "other", mended)
-    fails_clearly(warpcheck(tmp_path, "reduce-source", other), "does not fail as the entry does: it compiles")
-    fails_clearly(warpcheck(tmp_path, "reduce-source", entry[0], "-o", "no/such/x.cu"), "no/such")
+    for command in ("flatten", "reduce-source"):
+        done = warpcheck(tmp_path, command, other)
+        assert (1, "") == (done.returncode, done.stdout)
+        assert "does not fail as the entry does: it compiles" in done.stderr
+    for command in ("flatten", "reduce-source"):
+        done = warpcheck(tmp_path, command, entry[0], "-o", "no/such/x.cu")
+        assert (2, True) == (done.returncode, "there is no folder 'no/such'" in done.stderr)
     done = warpcheck(tmp_path, "interesting", call, "x.cu")
     assert (125, "") == (done.returncode, done.stdout)
 

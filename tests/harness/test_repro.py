@@ -30,6 +30,11 @@ SPREAD = Fill("spread", 11)
 SIZES = Fill("cycle", 0, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0))
 
 
+def write(entry, source, target, implementation=None):
+    """The script of an entry, as a file."""
+    target.write_text(repro.script(entry, path=source.name, implementation=implementation), encoding="utf-8")
+
+
 def out_view(batch=2, vocab=5, *, pitch=None, dtype="float32", storage=1, offset=0):
     return View(storage, dtype, (batch, vocab), (pitch or vocab, 1), offset)
 
@@ -185,7 +190,7 @@ def made(folders):
         entry = judged(case, function, folders[0], pairs=4 if what == "comes-and-goes" else 1)
         found[what] = entry, folders[0].parent / f"{what}.py"
         if entry.verdict.failed:
-            repro.write(entry, Path(f"{what}.json"), found[what][1])
+            write(entry, Path(f"{what}.json"), found[what][1])
     return found
 
 
@@ -278,7 +283,7 @@ def test_the_script_of_a_dying_kernel_exits_1(folders, tmp_path):
     verdict = Verdict("process_died", "the process died", Evidence(error="died of SIGSEGV"))
     entry = replace(judged(case, "good", folders[1]), verdict=verdict, implementation="mask.py:dies")
     path = tmp_path / "dies.py"
-    repro.write(entry, Path("dies.json"), path)
+    write(entry, Path("dies.json"), path)
     (died, told), (passed, text) = (run_scripts(folder, [path])[path] for folder in folders)
     assert (1, "BUG: the process ended with status -11") == (died, told.splitlines()[-1])
     assert (0, "passes") == (passed, text.splitlines()[-1])
@@ -322,10 +327,10 @@ def test_a_script_makes_the_calls_that_have_to_come_before(folders, tmp_path):
     verdict = Verdict("wrong_set", "", Evidence(used_process=True))
     entry = replace(entry, subject=case, verdict=verdict, implementation="mask.py:remembers")
     with_context, without = tmp_path / "with.py", tmp_path / "without.py"
-    repro.write(
+    write(
         replace(entry, context=(mask_case(1, 3), mask_case(3, 2, form="out_is_logits"))), Path("x.json"), with_context
     )
-    repro.write(entry, Path("x.json"), without)
+    write(entry, Path("x.json"), without)
     seen = run_scripts(folders[0], [with_context, without])
     assert (1, 0) == (seen[with_context][0], seen[without][0]), seen
     assert 0 == run_scripts(folders[1], [with_context])[with_context][0]
@@ -358,7 +363,7 @@ def want(logits, k, *, out=None):
         assert "layout_differs" == verdict.kind
         entry = Entry(FORMAT, signature.signature(case, "want", verdict), case, verdict, "layout.py:want", "cpu")
         path = tmp_path / "shows.py"
-        repro.write(entry, Path("x.json"), path, implementation)
+        write(entry, Path("x.json"), path, implementation)
     for fixed in (False, True):
         seen.append(run_scripts(tmp_path / str(fixed), [path])[path])
     assert [1, 0] == [status for status, _ in seen], seen
@@ -390,7 +395,7 @@ def mask(logits, k, *, out=None):
         verdict = Judge(case, "cpu").judge(implementation)
         assert "depends_on_poison" == verdict.kind
         entry = Entry(FORMAT, signature.signature(case, "mask", verdict), case, verdict, "shared.py:mask", "cpu")
-        repro.write(entry, Path("x.json"), path, implementation)
+        write(entry, Path("x.json"), path, implementation)
     assert "with execution(poison=poison), Poisoned(poison):" in path.read_text()
     assert [1, 0] == [run_scripts(tmp_path / str(fixed), [path])[path][0] for fixed in (False, True)]
 
@@ -400,7 +405,7 @@ def test_a_large_output_is_shown_by_the_worst_and_a_sample(folders, tmp_path):
     case = mask_case(3, 700, fill=Fill("choice", 5, tuple(range(-40, 40))), k=300)
     entry = judged(case, "drops_ties", folders[0])
     path = tmp_path / "large.py"
-    repro.write(entry, Path("x.json"), path)
+    write(entry, Path("x.json"), path)
     text = path.read_text(encoding="utf-8")
     assert "# Of the 2100 elements of out, the one that was worst and a sample." in text
     assert len(text.splitlines()) < 90
@@ -433,7 +438,7 @@ def test_the_script_of_a_build_compiles(folders, tmp_path):
         implementation="building.py:mask",
     )
     path = tmp_path / "build.py"
-    repro.write(entry, Path("build.json"), path)
+    write(entry, Path("build.json"), path)
     source = "def build(params, arch):\n    if {0} and arch == 'sm_80': raise RuntimeError('no such thing')\n"
     seen = []
     for broken in (True, False):
@@ -452,7 +457,7 @@ def test_a_kernel_that_imports_a_file_beside_it(folders, tmp_path):
     (tmp_path / "both" / "outer.py").write_text(lines)
     entry = replace(judged(mask_case(fill=TIES), "drops_ties", folders[0]), implementation="outer.py:mask")
     path = tmp_path / "outer_script.py"
-    repro.write(entry, Path("outer.json"), path)
+    write(entry, Path("outer.json"), path)
     done = subprocess.run(
         [sys.executable, path],
         cwd=tmp_path / "both",
