@@ -28,7 +28,7 @@ from harness.signature import Signature
 from harness.verdict import Verdict
 
 MAX_ENTRY_BYTES = 4 << 20
-"""A larger file is no entry: nothing in a case grows with its tensors."""
+"""A larger file is no entry: a case spells out few values of its tensors, and says of the others how they are made."""
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,6 +1,6 @@
 """What a case uses beyond the plainest call, in a few stable words: layouts, alias relations, the operator's own features.
 
-Two failures are told apart by these words (`harness.signature`), and shrinking is turning them off (`harness.reduce`).
+Two failures are told apart by these words (`harness.signature`), and shrinking is turning them off (`harness.steps`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A turn is one Hypothesis run over an operator's strategy; every drawn case is judged on all its implementations. The first
 failure that is not known becomes the turn's *hunt*: Hypothesis shrinks it, judging its implementation alone, then
-`settle` reduces, confirms and records it. Known failures are counted and passed by, so one bug never hides the next.
+`harness.settle` has it reduced, confirmed and recorded. Known failures are counted and passed by, so one bug never hides
+the next.
 
 Whatever happens, nothing is lost: a failure is on disk, unreduced, before shrinking starts; the journal names the case
 under test; and Hypothesis never sees a verdict change, because a case judged before is answered from memory.

@@ -1,7 +1,8 @@
 """After Hypothesis: fewer features, smaller sizes, plainer values, as long as the failure stays what it is.
 
 Works on any case, drawn, imported or written by hand. The first step that still fails becomes the case, and steps are tried
-again from the top until none succeeds: the result is a local minimum. No case is tried twice.
+again from the top until none succeeds: the result is a local minimum. No case is tried twice. The steps are those of
+`harness.steps` and `harness.values`; what keeps the failure, and on which engine, is the caller's (`harness.minimise`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""From a failure to an entry: reduce it, see whether it is a known bug after all, confirm it in a fresh process, keep it."""
+"""From a failure to an entry: reduce it, see whether it is a known bug after all, confirm it in a fresh process, keep it.
+
+Here is what a campaign decides of a failure. How a case is made small and shown again is `harness.minimise`, how entries come
+into the corpus and what is said of it `harness.record`; of builds, `harness.settle_build` decides.
+"""
 
 from __future__ import annotations
 
