@@ -22,6 +22,7 @@ from harness.display import Face, Progress
 from harness.events import Emit
 from harness.implementations import UnknownImplementation
 from harness.log import EventLog
+from harness.operators import UnknownOperator
 from harness.reduce_source import NoSource
 from harness.replay import NotShown
 from harness.sandbox import HarnessError, UnusableImplementation
@@ -55,6 +56,7 @@ def usage(message: object) -> BadInput:
 
 
 ERRORS = (
+    UnknownOperator,
     UnknownImplementation,
     UnusableImplementation,
     NothingToBuild,

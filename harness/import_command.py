@@ -72,10 +72,7 @@ def import_command(
 
     Exit status: 0 it passes, 1 it fails, 2 the input is wrong, 125 it cannot run here.
     """
-    try:
-        operator = operators.get(name)
-    except ValueError as error:
-        raise command.usage(error) from None
+    operator = operators.get(name)
     where = command.device_of(device)
     call = captured.read(file)
     if params is not None:

@@ -30,7 +30,9 @@ from harness.signature import same
     help="Write the text of an issue around that script. - is stdout.",
 )
 @click.option(
-    "--repeat", type=click.IntRange(1), help="Runs under each poison. [default: 1, or 10 for one that comes and goes]"
+    "--repeat",
+    type=click.IntRange(1),
+    help="Runs under each poison. [default: 1; of one that comes and goes, what its rate asks for]",
 )
 @DEVICE
 @TIMEOUT
@@ -56,6 +58,8 @@ def repro_command(
     if len(printed) == 2 or (script is not None and script == markdown):
         raise command.usage("--script and --markdown name the same file")
     entry = corpus.read(path)
+    with Replayer(where, limits=Limits(run=timeout)) as replayer:
+        verdict = replayer.judge(entry, repeat=repeat)
     if script is not None or markdown is not None:
         found = implementations.load(entry.signature.operator, entry.implementation)
         for name, make in (("script", repro.script), ("markdown", repro.issue)):
@@ -69,8 +73,6 @@ def repro_command(
             files.write_for_user(target, text.encode())
             how = f": python {target} exits 1 while the bug is there" if name == "script" else ""
             say(f"wrote {escape(str(target))}{escape(how)}", to_stderr=bool(printed))
-    with Replayer(where, limits=Limits(run=timeout)) as replayer:
-        verdict = replayer.judge(entry, repeat=repeat)
     if verdict.kind == "skip":
         command.cannot_run(verdict.message)
     if verdict.failed:

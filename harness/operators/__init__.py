@@ -109,6 +109,10 @@ class Operator(Protocol):
         """The operator's own features that the case uses beyond the plainest call, as short stable words."""
 
 
+class UnknownOperator(ValueError):
+    """There is none of the name; the message is one line."""
+
+
 @cache
 def names() -> list[str]:
     """The operators there are."""
@@ -117,7 +121,7 @@ def names() -> list[str]:
 
 @cache
 def get(name: str) -> Operator:
-    """An operator by name. Raises ValueError, naming those there are."""
+    """An operator by name. Raises UnknownOperator, naming those there are."""
     if name not in names():
-        raise ValueError(f"unknown operator {name!r}; there are: {', '.join(names())}")
+        raise UnknownOperator(f"unknown operator {name!r}; there are: {', '.join(names())}")
     return cast(Operator, importlib.import_module(f"{__name__}.{name}"))

@@ -233,6 +233,15 @@ def test_a_script_that_cannot_be_made_is_one_line(folder, entry):
     assert not (folder / "x.py").exists()
 
 
+def test_an_entry_that_describes_no_call(folder, entry):
+    """Whatever is to be done with it; a script is not begun."""
+    change_call(entry[0], tensors={}, fills={})
+    for command, *options in (["reduce"], ["explain"], ["repro", "--script", "x.py"]):
+        done = warpcheck(folder, command, entry[0], *options, "--device", "cpu")
+        fails_clearly(done, "the case cannot be made: KeyError: 'logits'")
+    assert not (folder / "x.py").exists()
+
+
 def test_a_script_that_cannot_be_written(folder, entry):
     """Its folder is not there, or is no folder."""
     for option in ("--script", "--markdown"):
