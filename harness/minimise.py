@@ -35,7 +35,7 @@ REFERENCE_PAIRS = 32
 CALLS = 1200
 HISTORY_CALLS = 16
 """Each takes a process of its own."""
-COSTLY_CALLS = 60
+COSTLY_CALLS = 90
 
 
 def pairs_for(verdict: Verdict) -> int:

@@ -28,6 +28,7 @@ def all_steps(case: Case) -> Iterator[Step]:
     yield from feature_steps(case)
     yield from size_steps(case)
     yield from fill_steps(case)
+    yield from lower_steps(case)
 
 
 PLAIN_SCHEDULES = 4
@@ -88,16 +89,26 @@ def _layout_of(view: View) -> Layout | None:
 
 
 def size_steps(case: Case, *, least: int = 1) -> Iterator[Step]:
-    """Make one dimension smaller in every tensor that has it: to `least` or 2, by half, by a quarter, by one."""
-    dimensions = operators.get(case.operator).dimensions(case)
-    for name, size in sizes(case, dimensions).items():
+    """Make one dimension smaller in every tensor that has it."""
+    for name, size, smaller in _smaller(case, least):
+        yield f"{name} {size} -> {smaller}", sliced(case, name, range(smaller))
+
+
+def _smaller(case: Case, least: int) -> Iterator[tuple[str, int, int]]:
+    """(dimension, its size, a smaller one): `least` or 2, a half, a quarter less, one less."""
+    for name, size in sizes(case, operators.get(case.operator).dimensions(case)).items():
         for smaller in dict.fromkeys((least, 2, size // 2, size - size // 4, size - 1)):
             if least <= smaller < size:
-                step = sliced(case, name, range(smaller))
-                yield f"{name} {size} -> {smaller}", step
-                # A number may have to fall together with the size that it is compared to: a k with its row.
-                if (lower := _lowered(step, size - smaller)) != step:
-                    yield f"{name} {size} -> {smaller}", lower
+                yield name, size, smaller
+
+
+def lower_steps(case: Case) -> Iterator[Step]:
+    """Make one dimension smaller, and every larger whole number by as much: what is compared to a size has to fall together
+    with it, as a k with its row."""
+    for name, size, smaller in _smaller(case, 1):
+        step = sliced(case, name, range(smaller))
+        if (lower := _lowered(step, size - smaller)) != step:
+            yield f"{name} {size} -> {smaller}", lower
 
 
 def _lowered(case: Case, by: int) -> Case:
