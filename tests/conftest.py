@@ -14,3 +14,8 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def pytest_collection_modifyitems(items):
+    """Long tests first: a process that gets them last ends minutes after the others."""
+    items.sort(key=lambda item: "planted" not in item.path.parts)
