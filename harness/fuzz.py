@@ -29,7 +29,7 @@ from harness.events import Emit, TargetStats
 from harness.journal import Journal
 from harness.ledger import Ledger
 from harness.operators import Operator
-from harness.profiles import SHRINK_SECONDS, TURN, profile
+from harness.profiles import SHRINK_SECONDS, TURN, profile, share
 from harness.record import Recorder
 from harness.sandbox import Engine, Limits
 from harness.settle import Found, Settler
@@ -186,6 +186,7 @@ class Campaign:
         if operator.NAME in self.ordered:
             strategy = scheduled(strategy)
         mark = time.perf_counter()
+        end = time.monotonic() + share(self.config.seconds, len(self.config.operators))
 
         @seed(turn_seed)
         @profile(limit)
@@ -193,7 +194,7 @@ class Campaign:
         def turn(case: Case) -> None:
             nonlocal mark
             self.draw_seconds += time.perf_counter() - mark
-            if not self._left() and self._hunt is None:
+            if self._hunt is None and (not self._left() or time.monotonic() > end):
                 raise _OutOfBudget
             found = self._check(case, self.runnable[operator.NAME])
             mark = time.perf_counter()

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 
 KEPT_CHECKS = (HealthCheck.filter_too_much, HealthCheck.large_base_example)
 """These mean that a strategy is wrong. The others speak of time, which belongs to the kernels here."""
+
+
+ROUNDS = 4
+"""Turns that every operator gets in a campaign's time, at least: one whose kernels are still being compiled takes all of it
+otherwise."""
+
+
+def share(seconds: float | None, operators: int) -> float:
+    """Seconds that a turn may take."""
+    return math.inf if seconds is None else seconds / (ROUNDS * max(operators, 1))
 
 
 def profile(examples: int) -> settings:
