@@ -1,7 +1,5 @@
 """harness.profiles: how a campaign's time is shared."""
 
-# ruff: noqa: SIM300 - the expected value stands first
-
 import math
 
 import pytest
