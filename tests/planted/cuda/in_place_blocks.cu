@@ -5,15 +5,7 @@
 MASK {
   __shared__ int partial[kThreads];
   const unsigned int* const row = in + blockIdx.x * in_stride;
-  const auto sum = [&](int mine) {
-    partial[threadIdx.x] = mine;
-    __syncthreads();
-    int total = 0;
-    for (int t = 0; t < kThreads; ++t) total += partial[t];
-    __syncthreads();
-    return total;
-  };
-  const unsigned int least = threshold(row, n, ks[blockIdx.x], sum);
+  const unsigned int least = threshold(row, n, ks[blockIdx.x], Sum{partial});
   __syncthreads();
   const int half = (n + 1) / 2, begin = blockIdx.y * half;
   write(row, out + blockIdx.x * out_stride, begin, blockIdx.y ? n : half, ks[blockIdx.x], least);

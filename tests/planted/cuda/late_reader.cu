@@ -6,15 +6,7 @@ MASK {
   __shared__ int partial[kThreads];
   __shared__ unsigned int kept;
   const unsigned int* const row = in + blockIdx.x * in_stride;
-  const auto sum = [&](int mine) {
-    partial[threadIdx.x] = mine;
-    __syncthreads();
-    int total = 0;
-    for (int t = 0; t < kThreads; ++t) total += partial[t];
-    __syncthreads();
-    return total;
-  };
-  const unsigned int least = threshold(row, n, ks[blockIdx.x], sum);
+  const unsigned int least = threshold(row, n, ks[blockIdx.x], Sum{partial});
   __syncthreads();
   if (threadIdx.x == kThreads - 1) kept = least;
   write(row, out + blockIdx.x * out_stride, 0, n, ks[blockIdx.x], kept);

@@ -9,16 +9,8 @@ MASK {
   __shared__ int partial[kThreads];
   const unsigned int* const row = in + blockIdx.x * in_stride;
   unsigned int* const to = out + blockIdx.x * out_stride;
-  const auto sum = [&](int mine) {
-    partial[threadIdx.x] = mine;
-    __syncthreads();
-    int total = 0;
-    for (int t = 0; t < kThreads; ++t) total += partial[t];
-    __syncthreads();
-    return total;
-  };
   const long long k = ks[blockIdx.x];
-  const unsigned int least = threshold(row, n, k, sum);
+  const unsigned int least = threshold(row, n, k, Sum{partial});
   __syncthreads();
   for (int i = threadIdx.x; i < n / 4; i += kThreads) {
     const Four four = reinterpret_cast<const Four*>(row)[i];

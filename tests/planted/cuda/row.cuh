@@ -20,9 +20,24 @@ __device__ inline int count(const unsigned int* row, int n, unsigned int least) 
   return found;
 }
 
+// Adds a number up over the block's threads, for all of them, by way of kThreads words of shared memory: as it should be. A kernel
+// whose fault lies there has its own.
+struct Sum {
+  int* partial;
+
+  __device__ int operator()(int mine) const {
+    partial[threadIdx.x] = mine;
+    __syncthreads();
+    int total = 0;
+    for (int t = 0; t < kThreads; ++t) total += partial[t];
+    __syncthreads();
+    return total;
+  }
+};
+
 // The key of the row's k-th largest element, bit by bit. `sum` adds a number up over the block's threads, for all of them.
-template <typename Sum>
-__device__ unsigned int threshold(const unsigned int* row, int n, long long k, Sum sum) {
+template <typename Adder>
+__device__ unsigned int threshold(const unsigned int* row, int n, long long k, Adder sum) {
   if (k <= 0) return ~0u;  // see write(): nothing is kept
   unsigned int least = 0;
   for (unsigned int bit = 1u << 31; bit; bit >>= 1)

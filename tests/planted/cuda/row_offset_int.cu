@@ -5,15 +5,7 @@ MASK {
   __shared__ int partial[kThreads];
   const int row_index = blockIdx.x;
   const unsigned int* const row = in + row_index * static_cast<int>(in_stride);
-  const auto sum = [&](int mine) {
-    partial[threadIdx.x] = mine;
-    __syncthreads();
-    int total = 0;
-    for (int t = 0; t < kThreads; ++t) total += partial[t];
-    __syncthreads();
-    return total;
-  };
-  const unsigned int least = threshold(row, n, ks[row_index], sum);
+  const unsigned int least = threshold(row, n, ks[row_index], Sum{partial});
   __syncthreads();
   write(row, out + row_index * out_stride, 0, n, ks[row_index], least);
 }
