@@ -93,16 +93,15 @@ class BuildSettler:
 
         def fails(candidate: Build) -> bool:
             self.idle()
-            if time.monotonic() > deadline:
-                return False
             verdict = engine.build(candidate, found.spec)
             if verdict.failed:
                 failed[candidate.key()] = verdict
             return same(verdict, found.verdict)
 
         costly = found.verdict.kind in COSTLY
+        budget = COSTLY_CALLS if costly else REDUCE_CALLS
         with patience(engine, found.verdict.kind):
-            result = reduce_build(found.build, matrix, fails, budget=COSTLY_CALLS if costly else REDUCE_CALLS)
+            result = reduce_build(found.build, matrix, fails, budget=budget, late=lambda: time.monotonic() > deadline)
         for _, neighbour in () if costly else build_steps(result.smallest, matrix, together=1):
             verdict = failed.get(neighbour.key())
             if verdict is not None and verdict.kind == found.verdict.kind:
