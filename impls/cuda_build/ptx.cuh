@@ -228,6 +228,13 @@ __device__ __forceinline__ unsigned int hmul2(unsigned int x, unsigned int y) {
   return pair;
 }
 
+// All ones in place of each of two halves that is not less than its twin in y (NaN never is), zeros for the others.
+__device__ __forceinline__ unsigned int hgeu2(unsigned int x, unsigned int y) {
+  unsigned int pair;
+  asm("set.geu.u32.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
+  return pair;
+}
+
 // x is the low half's value, y the high one's; exact.
 __device__ __forceinline__ float2 unpack_half(unsigned int pair) {
   float2 value;

@@ -1,4 +1,4 @@
-"""The CUDA backend: `radix_mask.cu`, built with NVRTC for the tensor's device. In place it allocates no device memory.
+"""The CUDA backend: `bracket_mask.cu`, built with NVRTC for the tensor's device. In place it allocates no device memory.
 
 Tensors on the CPU are taken as well, for testing: the same source runs there, slowly, through g++ (`impls.cuda_build.host`).
 """
@@ -6,7 +6,7 @@ Tensors on the CPU are taken as well, for testing: the same source runs there, s
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +16,10 @@ from impls.cuda_build import (
     SUPPORTED_ARCHS,
     BuildOptions,
     Kernel,
+    arch_of_device,
     compile_cubin,
     execution,
+    host,
     sm_count,
     translation_units,
     unavailable,
@@ -41,10 +43,40 @@ __all__ = [
 ARCHS = SUPPORTED_ARCHS
 SEMANTICS = {"ties": "all", "nan": "keep"}
 
-_SOURCE = Path(__file__).with_name("radix_mask.cu")
 _PARAMETERS = "PPqqqqPiqq"
-_THREADS = 1024
-_BLOCKS_PER_SM = 2
+_BRACKET = Path(__file__).with_name("bracket_mask.cu")
+_RADIX = Path(__file__).with_name("radix_mask.cu")
+_RADIX_THREADS = 1024
+_WIDE = 1 << 32
+"""Elements of a row from which on `radix_mask.cu` takes it, and counts in 64 bits."""
+_MAX_GRID = (1 << 31) - 1
+
+# sm_120 has clusters too, but no distributed shared memory worth the name has been measured there.
+_CLUSTERED = ("sm_90a", "sm_100a")
+_CLUSTERS = (1, 2, 4, 8, 16)
+
+
+class Tuning(NamedTuple):
+    """How the kernel is compiled."""
+
+    threads: int = 512
+    """In a block."""
+    sample: int = 4096
+    """Elements sampled in a row; also how many candidates a row may have. A multiple of the threads."""
+    candidates: int = 2048
+    """How many of them a block may have."""
+    blocks_per_sm: int = 3
+    """How many blocks' registers an SM must have room for."""
+    sigmas: int = 6
+    """Half the bracket's width in the sample, in standard deviations of where the k-th largest element is there …"""
+    margin: int = 8
+    """… and this many elements. Smaller numbers make narrower brackets, which miss more often."""
+
+    def defines(self) -> tuple[tuple[str, str], ...]:
+        return tuple(zip((name.upper() for name in self._fields), map(str, self)))
+
+
+_TUNING = Tuning()
 
 
 def unsupported(params: Mapping[str, object]) -> str | None:
@@ -57,27 +89,55 @@ def build(params: Mapping[str, object], arch: str) -> None:
     if reason := unsupported(params):
         raise ValueError(reason)
     axes: dict[str, Any] = {axis: params.get(axis, values[0]) for axis, values in BUILD_AXES.items()}
-    compile_cubin(_SOURCE, arch, BuildOptions(defines=_defines(str(params["dtype"])), **axes))
+    dtype = str(params["dtype"])
+    for clustered in (False, True) if arch in _CLUSTERED else (False,):
+        compile_cubin(_BRACKET, arch, BuildOptions(defines=_defines(dtype, clustered, _TUNING), **axes))
+    compile_cubin(_RADIX, arch, BuildOptions(defines=(_format(dtype),), **axes))
 
 
 def launch(logits: Tensor, k: int | Tensor, out: Tensor) -> None:
     """Masks `logits` into `out`, asynchronously. The arguments have passed `arguments.check`, and no size is zero."""
     batch, vocab = logits.shape
     device = logits.get_device()
-    kernel = _kernel(logits.dtype, vocab >= 1 << 32)
-    grid = min(batch, _BLOCKS_PER_SM * sm_count(device))
+    if vocab >= _WIDE:
+        kernel, threads, blocks = _radix_kernel(logits.dtype), _RADIX_THREADS, min(batch, sm_count(device))
+    else:
+        cluster = _cluster(device, batch, vocab * logits.element_size())
+        kernel, threads = _kernel(logits.dtype, cluster, _TUNING), _TUNING.threads
+        blocks = min(batch, _MAX_GRID // cluster) * cluster
     pointers_and_sizes = (logits.data_ptr(), out.data_ptr(), logits.stride(0), out.stride(0), batch, vocab)
     if isinstance(k, int):
-        kernel(device, (grid, 1, 1), _THREADS, *pointers_and_sizes, 0, 0, 0, k)
+        kernel(device, (blocks, 1, 1), threads, *pointers_and_sizes, 0, 0, 0, k)
     else:
-        kernel(device, (grid, 1, 1), _THREADS, *pointers_and_sizes, k.data_ptr(), k.element_size(), k.stride(0), 0)
+        kernel(device, (blocks, 1, 1), threads, *pointers_and_sizes, k.data_ptr(), k.element_size(), k.stride(0), 0)
+
+
+def _cluster(device: int, batch: int, row_bytes: int) -> int:
+    """How many blocks share a row: enough to keep the device busy, as long as each thread still has something to read."""
+    arch = host.current_options().arch if device < 0 else arch_of_device(device)
+    if arch not in _CLUSTERED:
+        return 1
+    wanted = 4 * sm_count(device) // batch
+    most = row_bytes // (16 * _TUNING.threads * 2)
+    return max(c for c in _CLUSTERS if c <= max(1, min(wanted, most)))
 
 
 @functools.cache
-def _kernel(dtype: torch.dtype, wide: bool) -> Kernel:
-    options = BuildOptions(defines=_defines(formats.FORMATS[dtype].name))
-    return Kernel(_SOURCE, "radix_mask_wide" if wide else "radix_mask", _PARAMETERS, options=options)
+def _kernel(dtype: torch.dtype, cluster: int, tuning: Tuning) -> Kernel:
+    options = BuildOptions(defines=_defines(formats.FORMATS[dtype].name, cluster > 1, tuning))
+    return Kernel(_BRACKET, "bracket_mask", _PARAMETERS, options=options, cluster=cluster)
 
 
-def _defines(dtype: str) -> tuple[tuple[str, str], ...]:
-    return (("FORMAT", dtype.capitalize()),)
+@functools.cache
+def _radix_kernel(dtype: torch.dtype) -> Kernel:
+    return Kernel(
+        _RADIX, "radix_mask", _PARAMETERS, options=BuildOptions(defines=(_format(formats.FORMATS[dtype].name),))
+    )
+
+
+def _defines(dtype: str, clustered: bool, tuning: Tuning) -> tuple[tuple[str, str], ...]:
+    return (_format(dtype), ("CLUSTERS", str(int(clustered))), *tuning.defines())
+
+
+def _format(dtype: str) -> tuple[str, str]:
+    return "FORMAT", dtype.capitalize()

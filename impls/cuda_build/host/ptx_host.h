@@ -117,5 +117,9 @@ inline unsigned int hmul2(unsigned int x, unsigned int y) {
   const float2 a = unpack_half(x), b = unpack_half(y);
   return pack_half(a.x * b.x, a.y * b.y);
 }
+inline unsigned int hgeu2(unsigned int x, unsigned int y) {
+  const float2 a = unpack_half(x), b = unpack_half(y);
+  return (a.x < b.x ? 0u : 0xFFFFu) | (a.y < b.y ? 0u : 0xFFFF0000u);
+}
 
 }  // namespace ptx
