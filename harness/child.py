@@ -25,14 +25,14 @@ def die_with_parent() -> None:
 
 
 class Child:
-    """One process and its pipes; its output goes to a temporary file."""
+    """One process and its pipes; its output goes to a temporary file. module: what it runs, told two pipes and the device."""
 
-    def __init__(self, device: str, environment: dict[str, str]) -> None:
+    def __init__(self, device: str, environment: dict[str, str], *, module: str = "harness.worker") -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         child_read, parent_write = os.pipe()
         parent_read, child_write = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "harness.worker", str(child_read), str(child_write), device],
+            [sys.executable, "-m", module, str(child_read), str(child_write), device],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,

@@ -13,6 +13,7 @@ import click
 from rich.markup import escape
 
 from harness import __version__, campaigns, command, corpus, display, doctor, implementations, operators
+from harness.bench_command import bench_command
 from harness.case import CaseError
 from harness.command import CORPUS, DEVICE, ENTRY, FINDINGS, TIMEOUT, USAGE, clear_errors, say
 from harness.corpus_commands import corpus_group
@@ -55,6 +56,10 @@ def main() -> None:
       warpcheck explain ENTRY                         what matters of that call, and where it is wrong
       warpcheck flatten ENTRY, reduce-source ENTRY    the source that does not compile, as one file, and small
       warpcheck repro ENTRY --markdown issue.md       an issue, with a script that shows the bug
+
+    \b
+    How fast:
+      warpcheck bench                                 implementations side by side, judged, next to copy and matmul
 
     \b
     From then on:
@@ -145,6 +150,7 @@ for each in (
     campaigns.fuzz,
     campaigns.build,
     sanitize_command,
+    bench_command,
     import_command,
     show_command,
     reduce_command,

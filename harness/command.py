@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from harness import display, gpus, implementations, operators, repro
+from harness.bench.campaign import NothingToTime
+from harness.bench.workload import BadWorkload
 from harness.build_campaign import NothingToBuild
 from harness.case import CaseError
 from harness.display import Face, Progress
@@ -61,6 +63,8 @@ ERRORS = (
     UnusableImplementation,
     NothingToBuild,
     NothingToSanitize,
+    NothingToTime,
+    BadWorkload,
     CaseError,
     NoSource,
     repro.NoScript,
