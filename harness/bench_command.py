@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 from rich.markup import escape
 
-from harness import command, files, gpus, implementations
+from harness import command, files, gpus
 from harness.bench import compare, plot, report, table
 from harness.bench import workload as workloads
-from harness.bench.campaign import Campaign, Config, baseline_for
+from harness.bench.campaign import Campaign, Config
+from harness.bench.choice import config_for
 from harness.bench.meter import Meter, Patience
 from harness.bench.report import Report
-from harness.bench.workload import BadWorkload
+from harness.bench.workload import Competitor
 from harness.command import FINDINGS, Duration, OutputFile, Telling, clear_errors, say
 from harness.sandbox import HarnessError, telling_line
 
@@ -27,55 +28,6 @@ CANNOT = (
     "`warpcheck bench --list` shows the workloads, --from draws tables and pictures of a report that was measured elsewhere, "
     "with --compare what changed from one to another"
 )
-
-
-def _kernels(operator: str, specs: tuple[str, ...]) -> list[str]:
-    """Specs of implementations and names of competitors, in the order of the table."""
-    rivals = {each.name: each for each in workloads.of(operator).COMPETITORS}
-    if not specs:
-        return [*implementations.available(operator), *(name for name, each in rivals.items() if each.installed)]
-    chosen: list[str] = []
-    for spec in specs:
-        if spec in rivals and not rivals[spec].installed:
-            raise BadWorkload(f"{spec} needs the package {rivals[spec].package}, which is not installed")
-        if spec in rivals or ":" in spec or spec in implementations.available(operator):
-            chosen.append(spec)
-    return list(dict.fromkeys(chosen))
-
-
-def _config(
-    operator: str | None,
-    sets: tuple[str, ...],
-    shapes: tuple[str, ...],
-    specs: tuple[str, ...],
-    baseline: str | None,
-    seconds: float,
-    seed: int,
-    warm: bool,
-) -> Config:
-    names = [operator] if operator else workloads.timed_operators()
-    if operator is None and (shapes or any(":" in spec for spec in specs)):
-        what = "workload --shape" if shapes else "function --impl"
-        raise BadWorkload(f"say which operator {what} is of: --operator {'|'.join(names)}")
-    if operator is None and sets:
-        names = [name for name in names if all(each in workloads.of(name).SETS for each in sets)]
-        if not names:
-            known = "; ".join(f"{n}: {', '.join(workloads.of(n).SETS)}" for n in workloads.timed_operators())
-            raise BadWorkload(f"no operator has the set {', '.join(sets)}; there are: {known}")
-    found = {name: _kernels(name, specs) for name in names}
-    for spec in specs:
-        if not any(spec in kernels for kernels in found.values()):
-            known = "; ".join(f"{name}: {', '.join(_kernels(name, ()))}" for name in names)
-            raise BadWorkload(f"unknown implementation {spec!r}; there are {known}; or give FILE.py:FUNCTION")
-    found = {name: kernels for name, kernels in found.items() if kernels}
-    bases = {name: baseline_for(name, kernels) for name, kernels in found.items()}
-    if baseline is not None:
-        bases = {name: baseline for name, kernels in found.items() if baseline in kernels}
-        if not bases:
-            known = "; ".join(f"{name}: {', '.join(kernels)}" for name, kernels in found.items())
-            raise BadWorkload(f"the baseline {baseline!r} is not among what is timed: {known}")
-    chosen = {name: workloads.chosen(name, sets, shapes) for name in found}
-    return Config(chosen, found, bases, seconds, seed, warm)
 
 
 def _list(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -129,7 +81,7 @@ def _list(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     type=Duration(),
     default="60s",
     show_default=True,
-    help="Judging or timing one configuration is a hang after.",
+    help="Judging or timing one configuration for longer is a hang; its first call, which may compile, has ten times as long.",
 )
 @click.option(
     "--list",
@@ -185,19 +137,32 @@ def bench_command(
     Every configuration is measured in a child process; one that dies or hangs is a row that says so. Ctrl-C ends early, and
     tables and files are of what was measured by then.
 
-    Exit status: 0, 1 a result was wrong or a configuration failed, or with --compare something is slower or takes more
-    memory, 2 usage, 125 there is no GPU.
+    Exit status: 0, 1 an implementation was wrong or failed, or with --compare something is slower or takes more memory,
+    2 usage, 125 there is no GPU.
     """
+    targets = [path for path in (json_file, plot_file, markdown_file) if path is not None]
+    if len({path.resolve() for path in targets}) < len(targets):
+        raise command.usage("--json, --plot and --markdown name the same file")
     old = report.read(old_file) if old_file else None
     if from_file:
         found = report.read(from_file)
     else:
-        config = _config(operator, sets, shapes, specs, baseline, seconds, seed, not cold_only)
+        config = config_for(operator, sets, shapes, specs, baseline, seconds, seed, not cold_only)
         found = _measured(config, device, timeout, json_file)
     _tell(found, old)
     _write(found, json_file, plot_file, markdown_file)
     worse = old is not None and any(change.kind in compare.WORSE for change in compare.changes(old, found))
-    sys.exit(FINDINGS if worse or any(found.bad()) else 0)
+    sys.exit(FINDINGS if worse or any(each for each in found.bad() if each.name not in _rivals(each.operator)) else 0)
+
+
+def _rivals(operator: str) -> list[str]:
+    """Names of competitors: that one of them fails or is wrong is told, and is no finding."""
+    return [each.name for each in _competitors(operator)]
+
+
+def _competitors(operator: str) -> Sequence[Competitor]:
+    """Of an operator that a report may know and this version not."""
+    return workloads.of(operator).COMPETITORS if operator in workloads.timed_operators() else ()
 
 
 def _measured(config: Config, device: str, timeout: float, json_file: Path | None) -> Report:
@@ -207,7 +172,9 @@ def _measured(config: Config, device: str, timeout: float, json_file: Path | Non
     names = gpus.visible()
     keep = _keeping(json_file)
     with (
-        Meter(device, patience=Patience(step=timeout), visible=names[0] if names else None) as meter,
+        Meter(
+            device, patience=Patience(step=timeout, first=10 * timeout), visible=names[0] if names else None
+        ) as meter,
         Telling("starting") as telling,
     ):
         campaign = Campaign(config, meter, say=telling, changed=keep)
@@ -252,7 +219,7 @@ def _tell(found: Report, old: Report | None) -> None:
 
 def _absent(found: Report) -> list[str]:
     """Competitors that could have taken part."""
-    rivals = [each for operator in found.operators() for each in workloads.of(operator).COMPETITORS]
+    rivals = [each for operator in found.operators() for each in _competitors(operator)]
     packages = dict.fromkeys(each.package for each in rivals if importlib.util.find_spec(each.package) is None)
     return [f"no column of {package}: it is not installed" for package in packages]
 

@@ -35,7 +35,8 @@ MODULE = "harness.bench.measure"
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds until a child counts as hung: `step` for judging or one time, `first` where something may be compiled."""
+    """Seconds until a child counts as hung: `step` for judging or one time, `first` where something may be compiled (some
+    competitors take minutes for that), `start` until it says its first word."""
 
     step: float = 60.0
     first: float = 600.0

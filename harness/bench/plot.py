@@ -129,7 +129,8 @@ def _drawn(panel: Panel) -> Iterator[str]:
     yield _text(WIDTH / 2, HEIGHT + 2 * LINE + 4, panel.across, 'text-anchor="middle"')
     yield _text(-LEFT + 8, -8, panel.up)
     placed = " ".join(f"{across.at(p.x):.1f},{HEIGHT - up.at(p.y):.1f}" for p in panel.roof)
-    yield f'<polyline points="{placed}" fill="none" stroke="black" stroke-width="1.5"><title>{escape(panel.roof[0].tip)}</title></polyline>'
+    yield f'<polyline points="{placed}" fill="none" stroke="black" stroke-width="1.5">'
+    yield f"<title>{escape(panel.roof[0].tip)}</title></polyline>"
     yield f'<line x1="{WIDTH + 12}" x2="{WIDTH + 32}" y1="6" y2="6" stroke="black" stroke-width="1.5"/>'
     yield _text(WIDTH + 38, 10, "measured ceiling")
     for number, (name, found) in enumerate(panel.series.items()):

@@ -102,7 +102,7 @@ class Report(msgspec.Struct):
 
     def bad(self) -> Iterator[Result]:
         """Configurations that should have a time and have none."""
-        return (r for r in self.results if r.status not in ("measured", "unsupported"))
+        return (r for r in self.results if r.status in ("wrong", "failed", "died", "hang"))
 
 
 def fraction(report: Report, result: Result, *, warm: bool = False) -> float | None:
