@@ -45,7 +45,7 @@ def main(read: int, write: int, name: str) -> None:
             if device is None:
                 device = timing.Cuda() if name == "cuda" else timing.Cpu()
                 gc.collect()
-                gc.freeze()  # torch's own objects, which every capture would look through
+                gc.freeze()  # what torch made while it was imported, which every collection would look through
             answer(request, device, send)
         except Exception:
             send(Failed(traceback.format_exc()))
@@ -62,9 +62,9 @@ def answer(request: Request, device: Device, send: Callable[[Reply], None]) -> N
             send(FloorIs(configuration.measure_floor(request, device, send)))
         case protocol.Measure():
             result = configuration.measure(request, device, send)
-            broken = result.status == "failed" and not _works(device)
-            send(Measured(result, broken))
-            if broken:
+            last = device.spoiled or (result.status == "failed" and not _works(device))
+            send(Measured(result, last))
+            if last:
                 os._exit(1)  # destructors would only meet the same device error
     _tidy(device)
 

@@ -106,7 +106,7 @@ class Meter:
                 request.workload.operator, request.workload.name, name, lost.status, why=lost.why, log=lost.log
             )
         assert isinstance(reply, Measured)
-        if reply.broken:
+        if reply.last:
             self._bury(False)
         return reply.result
 

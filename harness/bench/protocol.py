@@ -62,10 +62,10 @@ class FloorIs(msgspec.Struct, tag="floor_is"):
 
 
 class Measured(msgspec.Struct, tag="measured"):
-    """broken: the process lost its device and ends."""
+    """last: the process has lost its device, or cannot be trusted with another capture, and ends."""
 
     result: Result
-    broken: bool = False
+    last: bool = False
 
 
 class Failed(msgspec.Struct, tag="failed"):

@@ -70,6 +70,8 @@ class Device(Protocol):
     """As torch knows it."""
     cache: int
     """Bytes of its L2 cache."""
+    spoiled: bool
+    """Whether a process that has used it should end: a capture that failed leaves torch's allocator believing in it."""
 
     def synchronise(self) -> None: ...
 
@@ -127,6 +129,7 @@ class Cuda:
         self.cache = int(torch.cuda.get_device_properties(0).L2_cache_size)
         self._other = torch.zeros(CACHES_READ * self.cache // 4, device="cuda")
         self._sum = torch.zeros((), device="cuda")
+        self.spoiled = False
 
     def synchronise(self) -> None:
         torch.cuda.synchronize()
@@ -153,6 +156,7 @@ class Cuda:
                 for call in calls:
                     results.append(call())
         except Exception:
+            self.spoiled = True
             results.clear()
             torch.cuda.set_stream(stream)  # which a capture that cannot be ended leaves another
             torch.cuda.synchronize()  # raises where more is lost than the capture
@@ -207,6 +211,7 @@ class Cpu:
 
     name = "cpu"
     cache = 1 << 16
+    spoiled = False
 
     def synchronise(self) -> None:
         pass

@@ -3,6 +3,8 @@
 A module here with the names of the `Operator` protocol is an operator; nothing else has to be told of it. The tensors'
 roles are said by *dimension names*, and everything that is generic (layouts, alias relations, guard zones, shrinking of
 sizes) works from those.
+
+A module `benchmarks` in an operator's package (`harness.bench.workload.Benchmarks`) is what `warpcheck bench` times of it.
 """
 
 from __future__ import annotations

@@ -56,3 +56,10 @@ def waits(logits, k):
     while not os.path.exists("go"):
         time.sleep(0.01)
     return right(logits, k)
+
+
+def waits_for_device(logits, k):
+    """Right, but no graph can hold it."""
+    result = right(logits, k)
+    float(result[0, 0])
+    return result

@@ -2,10 +2,14 @@
 
 # ruff: noqa: SIM300 - the expected value stands first
 
+import contextlib
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from harness.bench import timing
-from harness.bench.timing import FEWEST, LEAST, MOST, Cpu, buffers_for, measure, summary
+from harness.bench.timing import FEWEST, LEAST, MOST, Cpu, Cuda, buffers_for, measure, summary
 
 
 class Scripted:
@@ -100,3 +104,61 @@ def test_the_processor_as_a_device():
     assert ["before", "a", "b"] == done[:3]
     assert ["before", "a", "b"] * (len(done) // 3) == done
     assert ([1, 2], "clock", 2) == (prepared.results(), found.method, found.calls)
+
+
+class FakeGpu:
+    """What `Cuda` asks of torch.cuda, told in order; `capturable` is whether calls can be captured."""
+
+    def __init__(self, monkeypatch, capturable):
+        self.done, self._capturable = [], capturable
+        fakes = {
+            "CUDAGraph": lambda: SimpleNamespace(replay=lambda: self.done.append("replay")),
+            "graph": self._graph,
+            "Event": self._event,
+            "_sleep": lambda cycles: self.done.append(("spin", cycles)),
+            "synchronize": lambda: None,
+            "current_stream": lambda: "stream",
+            "set_stream": lambda stream: self.done.append(("back to", stream)),
+        }
+        for name, fake in fakes.items():
+            monkeypatch.setattr(torch.cuda, name, fake)
+
+    @contextlib.contextmanager
+    def _graph(self, graph):
+        self.done.append("capture")
+        yield
+        if not self._capturable:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    def _event(self, enable_timing):
+        return SimpleNamespace(
+            record=lambda: self.done.append("event"), synchronize=lambda: None, elapsed_time=lambda end: 3.0
+        )
+
+
+def test_a_graph_is_captured_once_and_replayed(monkeypatch):
+    """Between two events, after what comes before and a spin; milliseconds become seconds."""
+    gpu = FakeGpu(monkeypatch, capturable=True)
+    prepared = object.__new__(Cuda).prepare([lambda: gpu.done.append("call") or 7] * 2)
+    assert ("graph", ["capture", "call", "call"], [7, 7]) == (prepared.method, gpu.done, prepared.results())
+    gpu.done.clear()
+    assert 3e-3 == prepared.seconds(lambda: gpu.done.append("before"))
+    before, (spin, _), *rest = gpu.done
+    assert ("before", "spin", ["event", "replay", "event"]) == (before, spin, rest)
+
+
+def test_what_cannot_be_captured_is_called_between_events(monkeypatch):
+    """On the stream that was current before, with a spin that is longer the more calls there are."""
+    gpu = FakeGpu(monkeypatch, capturable=False)
+    calls = [lambda: gpu.done.append("call") or 7] * 2
+    device = object.__new__(Cuda)
+    prepared = device.prepare(calls)
+    assert ("events", True, ("back to", "stream")) == (prepared.method, device.spoiled, gpu.done[-1])
+    gpu.done.clear()
+    prepared.seconds(lambda: gpu.done.append("before"))
+    before, (spin, cycles), *rest = gpu.done
+    assert ("before", "spin", ["event", "call", "call", "event"]) == (before, spin, rest)
+    assert [7, 7] == prepared.results()
+    gpu.done.clear()
+    object.__new__(Cuda).prepare(calls * 5).seconds(lambda: None)
+    assert cycles < next(step[1] for step in gpu.done if step[0] == "spin")
