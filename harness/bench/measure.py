@@ -5,6 +5,7 @@ It answers one request at a time, and ends when its pipe closes, when its parent
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import os
@@ -49,6 +50,8 @@ def main(read: int, write: int, name: str) -> None:
             answer(request, device, send)
         except Exception:
             send(Failed(traceback.format_exc()))
+        if device is not None:
+            _tidy(device)
 
 
 def answer(request: Request, device: Device, send: Callable[[Reply], None]) -> None:
@@ -66,7 +69,6 @@ def answer(request: Request, device: Device, send: Callable[[Reply], None]) -> N
             send(Measured(result, last))
             if last:
                 os._exit(1)  # destructors would only meet the same device error
-    _tidy(device)
 
 
 def _machine(device: Device) -> dict[str, str]:
@@ -78,7 +80,8 @@ def _machine(device: Device) -> dict[str, str]:
     packages = {rival.package for rival in rivals if rival.installed} - {"torch"}
     distributions = metadata.packages_distributions() if packages else {}
     for package in sorted(packages):
-        found[package] = metadata.version(distributions.get(package, [package])[0])
+        with contextlib.suppress(metadata.PackageNotFoundError):  # a folder on the path, in no distribution
+            found[package] = metadata.version(distributions.get(package, [package])[0])
     return found
 
 

@@ -68,13 +68,14 @@ def svg(report: Report) -> str:
 
 
 class Panel(NamedTuple):
-    """series: name -> points. roof: the ceiling's line, from left to right."""
+    """series: name -> points. roof: the ceilings' line, from left to right, and ceilings what they are, a line each."""
 
     title: str
     across: str
     up: str
     series: dict[str, list[Point]]
     roof: list[Point]
+    ceilings: tuple[str, ...]
 
 
 def _panels(report: Report, operator: str) -> Iterator[Panel]:
@@ -94,13 +95,13 @@ def _panel(report: Report, operator: str, floors: list[Floor]) -> Panel:
     if not products:
         tips = [f"copy, {floor.workload}: {seconds(floor.copy_cold.median)}" for floor in floors]
         roof = sorted(Point(_x(f), rate(f, f.copy_cold)[0], tip) for f, tip in zip(floors, tips))
-        return Panel(f"{operator}, cold", "bytes read and written", "B/s", series, roof)
+        return Panel(f"{operator}, cold", "bytes read and written", "B/s", series, roof, ("copy", "(measured)"))
     peak = max(floor.flops for floor in floors)
     slope = max((floor.cost.read + floor.cost.written) / floor.copy_cold.median for floor in floors)
     ridge, most = peak / slope, max(_x(floor) for floor in floors)
-    tip = f"copy {slope / 1e12:.2f} TB/s, {floors[0].cost.dtype} matmul {peak / 1e12:.0f} TFLOP/s"
-    roof = [Point(x, min(peak, slope * x), tip) for x in (ridge / 10, ridge, max(most, 10 * ridge))]
-    return Panel(f"{operator}, {floors[0].cost.dtype}, cold", "FLOP per byte", "FLOP/s", series, roof)
+    ceilings = f"copy {slope / 1e12:.2f} TB/s", f"matmul {peak / 1e12:.0f} TFLOP/s"
+    roof = [Point(x, min(peak, slope * x), ", ".join(ceilings)) for x in (ridge / 10, ridge, max(most, 10 * ridge))]
+    return Panel(f"{operator}, {floors[0].cost.dtype}, cold", "FLOP per byte", "FLOP/s", series, roof, ceilings)
 
 
 def _x(floor: Floor) -> float:
@@ -109,7 +110,7 @@ def _x(floor: Floor) -> float:
 
 
 def _height(panel: Panel) -> int:
-    return TOP + max(HEIGHT, LINE * (len(panel.series) + 2)) + BELOW
+    return TOP + max(HEIGHT, LINE * (len(panel.series) + len(panel.ceilings) + 1)) + BELOW
 
 
 def _drawn(panel: Panel) -> Iterator[str]:
@@ -132,10 +133,11 @@ def _drawn(panel: Panel) -> Iterator[str]:
     yield f'<polyline points="{placed}" fill="none" stroke="black" stroke-width="1.5">'
     yield f"<title>{escape(panel.roof[0].tip)}</title></polyline>"
     yield f'<line x1="{WIDTH + 12}" x2="{WIDTH + 32}" y1="6" y2="6" stroke="black" stroke-width="1.5"/>'
-    yield _text(WIDTH + 38, 10, "measured ceiling")
+    for number, ceiling in enumerate(panel.ceilings):
+        yield _text(WIDTH + 38, 10 + number * LINE, ceiling)
     for number, (name, found) in enumerate(panel.series.items()):
         colour = COLOURS[number % len(COLOURS)]
-        y = (number + 1) * LINE
+        y = (number + len(panel.ceilings)) * LINE + 6
         yield _mark(WIDTH + 22, y + 6, colour, name)
         yield _text(WIDTH + 38, y + 10, name)
         for point in found:
