@@ -10,14 +10,15 @@ Time is between two CUDA events around the replay of a CUDA graph, divided by th
 (a kernel that spins) until all of that is queued, so the host's share is not in it. Where a call cannot be captured,
 the events stand around plain calls, likewise queued behind the spinning kernel; such a time is marked.
 
-Cold: each call of the graph has its own buffers, together at least three times the L2 cache, and the results are kept
-until the end, so that no call finds its inputs or its output's lines there. Before each replay the buffers that a call
+Cold: each call of the graph has its own buffers, together at least three times the L2 cache (or 1024 of them), and the
+results are kept until the end, so that no call finds its inputs or its output's lines there. Before each replay the buffers that a call
 writes are restored from a pristine copy and then as much other memory as four caches hold is read; neither is timed. A mask
 in place can so be timed as what it is: every call gets fresh logits, never the -inf of the call before.
 
 Warm: one call a replay, on one buffer, restored immediately before, so that its lines are in L2 and modified, as logits are that
 a matrix product has just written. Nothing is subtracted: the two events and the start of a graph cost about 2 us, in the
-floor too. A workload larger than the L2 cache has no warm time.
+floor too. A workload that reads and writes more bytes than the cache holds has no warm time: restoring alone, which reads one
+copy and writes another, would fill it.
 
 The copy ceiling is `copy_` of as many bytes as the call has to read and write at least, timed in the same way, cold and warm, for
 each workload; the matmul ceiling is a product of two square matrices of normal values of the workload's dtype. The floor is the

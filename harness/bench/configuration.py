@@ -159,7 +159,8 @@ def _cold_count(buffers: Buffers, workload: Workload, device: Device, seconds: f
 
 def _fits(workload: Workload, device: Device) -> bool:
     """Whether all that a call touches can be in the cache before it."""
-    return workloads.of(workload.operator).cost(workload).read <= device.cache
+    cost = workloads.of(workload.operator).cost(workload)
+    return cost.read + cost.written <= device.cache
 
 
 def _time(

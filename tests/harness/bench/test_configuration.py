@@ -73,7 +73,7 @@ def test_a_right_kernel_has_times():
 def test_no_warm_time_where_nothing_can_be_warm():
     """Of what does not fit into the cache, or where it was not asked for."""
     device = Fake()
-    device.cache = 479
+    device.cache = 959  # read 480, write 480
     assert result("right", device).warm is None
     assert result("right", warm=False).warm is None
 
