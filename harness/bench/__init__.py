@@ -11,9 +11,9 @@ Time is between two CUDA events around the replay of a CUDA graph, divided by th
 the events stand around plain calls, likewise queued behind the spinning kernel; such a time is marked.
 
 Cold: each call of the graph has its own buffers, together at least three times the L2 cache (or 1024 of them), and the
-results are kept until the end, so that no call finds its inputs or its output's lines there. Before each replay the buffers that a call
-writes are restored from a pristine copy and then as much other memory as four caches hold is read; neither is timed. A mask
-in place can so be timed as what it is: every call gets fresh logits, never the -inf of the call before.
+results are kept until the end, so that no call finds its inputs or its output's lines there. Before each replay the buffers that
+a call writes are restored from a pristine copy and then as much other memory as four caches hold is read; neither is timed.
+A mask in place can so be timed as what it is: every call gets fresh logits, never the -inf of the call before.
 
 Warm: one call a replay, on one buffer, restored immediately before, so that its lines are in L2 and modified, as logits are that
 a matrix product has just written. Nothing is subtracted: the two events and the start of a graph cost about 2 us, in the
