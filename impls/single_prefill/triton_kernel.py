@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
+_COARSE = tl.constexpr(2.0**28)
+"""Below, a score times a factor is rounded by 2^3 at most, and a weight off by 2^8 for that, which every format holds."""
 
 
 @triton.jit
@@ -35,16 +37,34 @@ def _narrowed(x: tl.tensor, like: tl.tensor, BITS: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def _tanh(x: tl.tensor) -> tl.tensor:
-    """Relative error about 2^-22: a polynomial (Cephes' tanhf) near 0, where the quotient would cancel."""
-    size = tl.abs(x)
-    far = 1.0 - 2.0 / (tl.exp(2.0 * size) + 1.0)
-    z = x * x
-    p = -5.70498872745e-3 * z + 2.06390887954e-2
-    p = p * z - 5.37397155531e-2
-    p = p * z + 1.33314422036e-1
-    p = p * z - 3.33332819422e-1
-    return tl.where(size < 0.625, p * z * x + x, tl.where(x < 0, -far, far))
+def _tanh(x: tl.tensor, INTERPRETED: tl.constexpr) -> tl.tensor:
+    """Relative error 2^-11, by the GPU's own instruction; in the interpreter, which knows no assembly, 2^-22."""
+    if INTERPRETED:
+        size = tl.abs(x)
+        far = 1.0 - 2.0 / (tl.exp(2.0 * size) + 1.0)
+        z = x * x  # near 0, where the quotient would cancel, a polynomial (Cephes' tanhf)
+        p = -5.70498872745e-3 * z + 2.06390887954e-2
+        p = p * z - 5.37397155531e-2
+        p = p * z + 1.33314422036e-1
+        p = p * z - 3.33332819422e-1
+        return tl.where(size < 0.625, p * z * x + x, tl.where(x < 0, -far, far))
+    return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+@triton.jit
+def _exponent(scores: tl.tensor, largest: tl.tensor, factor: tl.tensor) -> tl.tensor:
+    """(scores - largest) * factor, for the largest score of each row; a common addend of a row does not count.
+
+    One fused multiply-add a score: scores * factor - largest * factor, the first product exact and the second rounded, so that
+    at the largest it is what that was rounded by. That may be anything where scores are huge, and 2^that would overflow or
+    vanish: there, a power of two takes the factor's place, with which both products are exact. Different scores of that size
+    are 2^4 apart at least after the factor, and known to far less than the power is off by.
+    """
+    power = (factor.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
+    factor = tl.where(tl.abs(largest * factor) < _COARSE, factor, power)
+    # Nothing seen yet: subtract 0, for -inf - -inf would be NaN.
+    subtracted = tl.where(largest == float("-inf"), 0.0, largest * factor)
+    return scores * factor[:, None] - subtracted[:, None]
 
 
 @triton.jit
@@ -61,11 +81,12 @@ def _tile(
     SOFT_CAP: tl.constexpr,
     ALIGNED: tl.constexpr,
     BLOCK_KV: tl.constexpr,
+    INTERPRETED: tl.constexpr,
     BITS: tl.constexpr,
 ) -> tl.tuple:
     """The state of the online softmax after the keys [start, start + BLOCK_KV). With BOUNDED some may be hidden from a row."""
     acc, largest, total = state
-    q, k, v, k_row, v_row, mask_row, mask_column, rows, qo_len, kv_len, window, scale, soft_cap, inverse_cap = problem
+    q, k, v, k_row, v_row, mask_row, mask_column, rows, qo_len, kv_len, window, scale, factor, soft_cap, inverse_cap = problem
     lanes = tl.arange(0, BLOCK_KV)
     dims = tl.arange(0, q.shape[1])
     keys = start + lanes
@@ -92,16 +113,16 @@ def _tile(
         scores = tl.dot(q, tl.trans(k_block))
     position = rows + (kv_len - qo_len)
     if SOFT_CAP or slope is not None:
-        scores *= scale
         if slope is not None:
-            scores += slope * (keys[None, :] - position[:, None]).to(tl.float32)
-        if SOFT_CAP:
-            scores = soft_cap * _tanh(scores * inverse_cap)
+            scores = scores * scale + slope * (keys[None, :] - position[:, None]).to(tl.float32)
+            if SOFT_CAP:
+                scores = _tanh(scores * inverse_cap, INTERPRETED)
+        else:
+            scores = _tanh(scores * (scale * inverse_cap), INTERPRETED)
         if FP16_QK:
+            if SOFT_CAP:
+                scores *= soft_cap
             scores = scores.to(tl.float16).to(tl.float32)
-        to_log2 = _LOG2_E
-    else:
-        to_log2 = scale  # which log2(e) is a factor of
     if BOUNDED:
         visible = (keys < kv_len)[None, :]
         if CAUSAL:
@@ -114,11 +135,10 @@ def _tile(
         scores = tl.where(visible, scores, float("-inf"))
 
     # Whatever a maximum makes of NaN: a NaN score is a NaN weight, and makes the row's total NaN.
-    new_largest = tl.maximum(largest, tl.max(scores, 1) * to_log2)
-    # Nothing seen yet: subtract 0, for -inf - -inf would be NaN.
-    subtracted = tl.where(new_largest == float("-inf"), 0.0, new_largest)
-    weights = tl.exp2(scores * to_log2 - subtracted[:, None])
-    rescale = tl.exp2(largest - subtracted)
+    new_largest = tl.maximum(largest, tl.max(scores, 1))
+    weights = tl.exp2(_exponent(scores, new_largest, factor))
+    # As long as nothing was seen there is nothing to rescale.
+    rescale = tl.exp2(tl.where(largest == float("-inf"), float("-inf"), (largest - new_largest) * factor))
     total = total * rescale + tl.sum(weights, 1)
     acc = acc * rescale[:, None]
     acc = tl.dot(_narrowed(weights, v_block, BITS), v_block, acc)
@@ -225,23 +245,29 @@ def attend(
     largest = tl.full((BLOCK_Q,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_Q,), tl.float32)
     state = acc, largest, total
+    # What makes base 2 of the scores that come to the softmax.
+    factor = scale
+    if SOFT_CAP or slopes is not None:
+        factor = tl.full((), _LOG2_E, tl.float32)
+        if SOFT_CAP and not FP16_QK:
+            factor = soft_cap * _LOG2_E
     problem = (
         q_block, k_base, v_base, k_row * UNIT, v_row * UNIT, mask_row, mask_column, rows, qo_len, kv_len, window, scale,
-        soft_cap, inverse_cap,
+        factor, soft_cap, inverse_cap,
     )  # fmt: skip
     # The interpreter of Triton 3.6 cannot make a range of tensors under NumPy 2.4, and the compiler pipelines no `while`.
     if INTERPRETED:
         start = full
         while start < bounded:
             state = _tile(
-                state, problem, mask, slope, start, False, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV, BITS
+                state, problem, mask, slope, start, False, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV, INTERPRETED, BITS
             )
             start += BLOCK_KV
         index = tl.full((), 0, tl.int32)
         while index < before + after:
             start = tl.where(index < before, begin + index * BLOCK_KV, bounded + (index - before) * BLOCK_KV)
             state = _tile(
-                state, problem, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV, BITS
+                state, problem, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV, INTERPRETED, BITS
             )
             index += 1
     else:
@@ -260,12 +286,13 @@ def attend(
                     SOFT_CAP,
                     ALIGNED,
                     BLOCK_KV,
+                    INTERPRETED,
                     BITS,
                 )
         for index in tl.range(0, before + after):
             start = tl.where(index < before, begin + index * BLOCK_KV, bounded + (index - before) * BLOCK_KV)
             state = _tile(
-                state, problem, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV, BITS
+                state, problem, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV, INTERPRETED, BITS
             )
     acc, largest, total = state
 
@@ -276,4 +303,4 @@ def attend(
     tl.store(out_base + lanes[:, None] * (out_row * UNIT) + dims[None, :], answer.to(out.dtype.element_ty), mask=inside)
     if write_lse:
         cells = lse + rows.to(tl.int64) * heads + head
-        tl.store(cells, largest + tl.log2(total), mask=rows < qo_len)
+        tl.store(cells, largest * factor + tl.log2(total), mask=rows < qo_len)
