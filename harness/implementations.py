@@ -14,7 +14,8 @@ An implementation is a callable with the operator's signature. What else it may 
                                          dict that the function takes as keyword arguments, and `build` by its index
     BUILD_AXES                           name -> values: toolchain options that `build` takes as further parameters
     ARCHS                                the architectures that `build` knows; without it, those of `DEFAULT_ARCHS`
-    SEMANTICS                            where the operator leaves a choice
+    SEMANTICS                            where the operator leaves a choice: name -> word, or, where a GPU and the CPU differ,
+                                         {"cpu": word, "cuda": word}; what a device is left out of is undeclared there
     NONDETERMINISTIC = True              results may differ from run to run, inside the bound
 """
 
@@ -43,6 +44,8 @@ ENTRY_POINT_GROUP = "warpcheck.implementations"
 
 DEFAULT_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 
+DEVICES = frozenset({"cpu", "cuda"})
+
 
 class UnknownImplementation(ValueError):
     """No such implementation; the message is one line and says what there is."""
@@ -69,9 +72,19 @@ class Implementation:
     parameters: frozenset[str] | None = field(default=None)
     """Names of the function's parameters, or None when it takes any."""
 
-    @property
-    def semantics(self) -> Mapping[str, Any]:
-        return getattr(self.module, "SEMANTICS", {})
+    def semantics(self, device: str) -> Mapping[str, Any]:
+        """What it declares on "cpu" or "cuda". Raises ValueError for a device that there is not."""
+        declared: Mapping[str, Any] = getattr(self.module, "SEMANTICS", {})
+        found = {}
+        for name, value in declared.items():
+            if not isinstance(value, Mapping):
+                found[name] = value
+                continue
+            if not value.keys() <= DEVICES:
+                raise ValueError(f"SEMANTICS[{name!r}] = {value!r}; by device, it is a dict of {' and '.join(sorted(DEVICES))}")
+            if device in value:
+                found[name] = value[device]
+        return found
 
     @property
     def nondeterministic(self) -> bool:

@@ -121,7 +121,8 @@ class Judge:
         """The oracle's answer for a legal call, and its checksum; made once for all that share the semantics."""
         if self.reason is not None:
             return None, None
-        semantics = self.operator.semantics(implementation.semantics, self.memory.device.type)
+        device = self.memory.device.type
+        semantics = self.operator.semantics(implementation.semantics(device), device)
         if semantics not in self._references:
             reference = self.operator.reference(self._pure, semantics)
             # Where the reference is not on the kernel's device, no write of the kernel's can reach it.

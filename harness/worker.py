@@ -129,7 +129,7 @@ def load(operator: str, spec: str) -> Implementation:
 def _inspect(request: protocol.Inspect) -> Reply:
     try:
         implementation = load(request.operator, request.spec)
-        operators.get(request.operator).semantics(implementation.semantics, request.device)
+        operators.get(request.operator).semantics(implementation.semantics(request.device), request.device)
         cannot_run = implementation.unavailable(request.device)
     except (UnknownImplementation, BadHook) as error:
         return Unusable(str(error))

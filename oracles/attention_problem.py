@@ -22,7 +22,8 @@ class Semantics:
     lse: base of the logarithm. tanh: of the soft cap, exact or tanh.approx.f32. p: what P is rounded to before P·V,
     "input" being q's dtype. sum: whether the row sum is of P in float32, or of P after that rounding.
     fp16_scale: with use_fp16_qk_reduction, whether the scale follows the sum, or a power of two of it is multiplied into q
-    before. order: "sequential" if q·k is summed in blocks of ascending d, so that partial sums are known.
+    before. fp16_sums: with it, whether every block's sum is rounded to half, or a sum in float32 is once, at its end, which is
+    never worse. order: "sequential" if q·k is summed in blocks of ascending d, so that partial sums are known.
     tile: least number of keys between two rescalings of the accumulator. logits_transform: a user's own hook, in place of
     ALiBi and soft cap. tensor_core: the device's arithmetic; UNKNOWN allows every supported one, and the CPU.
     """
@@ -31,6 +32,7 @@ class Semantics:
     tanh: Literal["exact", "approximate"] = "exact"
     p: Literal["input", "float32"] = "input"
     fp16_scale: Literal["after", "power_of_two"] = "after"
+    fp16_sums: Literal["accumulated", "rounded"] = "accumulated"
     order: Literal["any", "sequential"] = "any"
     tile: Literal["16", "32", "64", "128", "all"] = "16"
     sum: Literal["float32", "p"] = "float32"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oracles.attention_problem import Problem, Scores, either, some
-from oracles.rounding import LARGEST, U64, dot_error, gamma, round_to
+from oracles.rounding import LARGEST, U16, U64, dot_error, gamma, round_to
 
 HALF_LIMIT = LARGEST[torch.float16]
 HALF_OVERFLOW = 65520.0
@@ -29,7 +29,8 @@ def products(problem: Problem, q: Tensor) -> Scores:
     """q·k with the error of the declared accumulation, and the sums that may, or must, overflow it."""
     kv_heads, group, rows, d = q.shape
     core, half = problem.semantics.tensor_core, problem.fp16_sums
-    accumulator = torch.float16 if half else torch.float32
+    once = half and problem.semantics.fp16_sums == "rounded"
+    accumulator = torch.float16 if half and not once else torch.float32
     q = q.reshape(kv_heads, group * rows, d)
     k = problem.k
     value = q @ k.mT
@@ -46,13 +47,18 @@ def products(problem: Problem, q: Tensor) -> Scores:
             total = total + lost
     partial = high = low = None
     if problem.semantics.order == "sequential":
-        partial, high, low = _partial_sums(q, k, core.block, range_needed=half)
+        partial, high, low = _partial_sums(q, k, core.block, range_needed=half and not once)
         if lost is not None:
             partial += lost * core.blocks(d)
     eps = dot_error(core, d, total, accumulator, partial)
     eps += gamma(d + 5, U64) * total
     if lost is not None:
         eps += lost
+    if once:
+        # The sum in float32, which nothing of half's can make overflow, is rounded; so it alone decides of the range.
+        sums = value.nan_to_num(0, 0, 0)
+        eps = eps + (sums.abs() + eps) * U16 + 2.0**-25
+        high = low = sums
     result = Scores(value, eps)
     limit = HALF_LIMIT if half else FLOAT_LIMIT
     if float((total + eps).amax()) >= limit:

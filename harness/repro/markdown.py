@@ -152,7 +152,7 @@ def _expected(entry: Entry, implementation: Implementation | None) -> Iterator[s
         yield f"{evidence.wrong} of {evidence.total} elements are wrong: {escape(evidence.pattern)}."
     if isinstance(subject, Case) and not entry.verdict.kind.startswith(("accepted", "unclear")):
         operator = operators.get(subject.operator)
-        declared = implementation.semantics if implementation else {}
+        declared = implementation.semantics(entry.device) if implementation else {}
         why = operator.why(subject, operator.semantics(declared, "cpu"))
         yield f"What is right: {escape(why)}."
     elif isinstance(subject, Case):

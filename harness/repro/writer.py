@@ -176,7 +176,7 @@ class _Writer:
     def _rights(self) -> dict[str, tuple[Right, torch.dtype]]:
         """What is right for each output, with its dtype."""
         copies = {name: self.made.memory.read(name) for name in self.case.tensors}
-        declared = self.implementation.semantics if self.implementation else {}
+        declared = self.implementation.semantics(self.entry.device) if self.implementation else {}
         semantics = self.operator.semantics(declared, "cpu")
         reference = self.operator.reference(self.operator.bind(self.case, copies), semantics)
         self._why = self.operator.why(self.case, semantics)

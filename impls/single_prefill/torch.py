@@ -24,6 +24,7 @@ SEMANTICS = {
     "tanh": "exact",
     "p": "input",
     "fp16_scale": "power_of_two",
+    "fp16_sums": "rounded",
     "order": "any",
     "tile": "32",
 }

@@ -27,12 +27,15 @@ TUNING: tuple[dict[str, Any], ...] = (
 )
 """The most of each; blocks that don't fit a device's shared memory are halved."""
 
+# The interpreter's tl.dot is NumPy's matmul, which sums halves in float32 and rounds once. A GPU has every dot product from
+# instructions of 16 products each, wgmma, mma.sync or tcgen05, that the compiler puts in the order of d.
 SEMANTICS = {
     "lse": "log2",
-    "tanh": "exact",
+    "tanh": {"cpu": "exact", "cuda": "approximate"},
     "p": "input",
     "fp16_scale": "power_of_two",
-    "order": "any",
+    "fp16_sums": {"cpu": "rounded", "cuda": "accumulated"},
+    "order": {"cpu": "any", "cuda": "sequential"},
     "tile": "16",
     "dot": "tensor_core",
 }

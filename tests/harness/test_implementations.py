@@ -43,7 +43,7 @@ def test_a_file_says_all_about_its_function(mine):
     found = load(NAME, f"{mine}:mask")
     assert "beside" == found.function(None, 1)
     assert "in place" == found.in_place(None, 1)
-    assert {"ties": "exactly_k"} == found.semantics
+    assert {"ties": "exactly_k"} == found.semantics("cpu")
     assert found.nondeterministic
     assert frozenset({"logits", "k", "out"}) == found.parameters
     assert ["no", None] == [found.unsupported({"dtype": d}) for d in ("float16", "float32")]
@@ -85,7 +85,7 @@ def test_a_function_is_called_by_where_its_file_lies(mine, monkeypatch):
 def test_a_bare_function_is_enough():
     """Nothing but the operator's signature."""
     found = load(NAME, "tests.harness.making:right")
-    assert (None, False, False, {}) == (found.in_place, found.can_build, found.nondeterministic, found.semantics)
+    assert (None, False, False, {}) == (found.in_place, found.can_build, found.nondeterministic, found.semantics("cpu"))
     assert found.unsupported({}) is None
     assert [] == list(found.builds({}))
 
