@@ -20,7 +20,6 @@ use_fp16_qk_reduction what the hook returns is rounded to half. The hook may be 
 """
 
 import functools
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,11 +69,9 @@ SEMANTICS = {
 }
 
 _SOURCE = Path(__file__).with_name("prefill.cu")
-_PARAMETERS = "P" * 7 + "q" * 11 + "i" * 6 + "f" * 5
+_PARAMETERS = "P" * 7 + "q" * 11 + "i" * 6 + "f" * 4
 _MOST_BLOCKS = 65535
 """In y and in z, of a grid."""
-_LOG2_E = 1.4426950408889634
-_FLOAT = torch.finfo(torch.float32)
 _LEAST_POWER = 2.0**-100
 """Of two, that q is multiplied by: every product is zero long before, and zero itself would make NaN of an infinite q."""
 _NAME = re.compile(r"[A-Za-z_]\w*(::[A-Za-z_]\w*)*")
@@ -113,8 +110,8 @@ _SMALL_SHARED_MEMORY = {64: Tile(4, 32, 64, 1, 3), 128: Tile(4, 32, 32, 1, 2), 2
 _TILES = {
     "sm_80": {64: Tile(4, 32, 64, 2, 3), 128: Tile(4, 32, 64, 1, 2), 256: Tile(4, 16, 32, 1, 2)},
     "sm_89": _SMALL_SHARED_MEMORY,
-    "sm_90a": {64: Tile(4, 32, 64, 2, 3), 128: Tile(4, 32, 64, 2, 2), 256: Tile(8, 16, 64, 2, 1)},
-    "sm_100a": {64: Tile(4, 32, 64, 2, 3), 128: Tile(4, 32, 64, 2, 2), 256: Tile(8, 16, 64, 2, 1)},
+    "sm_90a": {64: Tile(4, 32, 128, 2, 2), 128: Tile(4, 32, 64, 1, 2), 256: Tile(8, 16, 64, 1, 1)},
+    "sm_100a": {64: Tile(4, 32, 128, 2, 2), 128: Tile(4, 32, 64, 1, 2), 256: Tile(8, 16, 64, 1, 1)},
     "sm_120a": _SMALL_SHARED_MEMORY,
 }
 
@@ -166,7 +163,6 @@ def launch(call: Call) -> None:
     strides = [stride for x in (call.q, call.k, call.v, call.out) for stride in _strides(x)]
     aligned = not any(x.data_ptr() % 16 for x in (call.q, call.k, call.v, call.out)) and not any(s % 8 for s in strides)
     power, scale = formats.split_scale(call.sm_scale) if call.fp16_qk else (1.0, call.sm_scale)
-    scale_log2 = scale * _LOG2_E
     tiles = -(-qo_len // tile.rows)
     grid_y = min(tiles, _MOST_BLOCKS)
     kernel(
@@ -185,7 +181,6 @@ def launch(call: Call) -> None:
         heads // kv_heads,
         aligned,
         scale,
-        scale_log2 if abs(scale_log2) <= _FLOAT.max else math.copysign(math.inf, scale_log2),
         call.soft_cap,
         1.0 / call.soft_cap if call.soft_cap else 0.0,
         max(power, _LEAST_POWER),

@@ -68,7 +68,7 @@ struct Arguments {
   long long q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head, mask_row, mask_key, slopes_stride;
   int qo_len, kv_len, window_left, heads, group;
   bool aligned;
-  float scale, scale_log2, soft_cap, soft_cap_inverse, q_factor;
+  float scale, soft_cap, soft_cap_inverse, q_factor;
 };
 
 __device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
@@ -216,10 +216,10 @@ __device__ __forceinline__ void attend(const Arguments& call, unsigned char* sha
     }
   }
 
-  HookArguments hook_arguments = {0.0f, call.soft_cap, call.soft_cap_inverse};
+  HookArguments hook_arguments = {call.scale, 0.0f, call.soft_cap, call.soft_cap_inverse};
   if (call.slopes != nullptr) hook_arguments.alibi_slope = call.slopes[head * call.slopes_stride];
   const Transform hook(hook_arguments);
-  Online online(kPlain ? call.scale : 1.0f, kPlain ? call.scale_log2 : kLog2E);
+  Online online(unit<Accumulator>(hook));
   Out out = {};
 
   for (; tile >= span.begin; --tile) {
@@ -252,6 +252,9 @@ __device__ __forceinline__ void attend(const Arguments& call, unsigned char* sha
 #pragma unroll
         for (int n = 0; n < kKeyBlocks; ++n) to_floats<Accumulator>(sums[a][n], s[a][n]);
       }
+      if constexpr (!kPlain) {
+        transform<Accumulator>(s, hook, {warp_row + lane / 4, key + lane % 4 * 2, call.qo_len, call.kv_len, head, 0.0f});
+      }
     }
     if constexpr (kAhead == 1) {
       ptx::cp_async_wait<0>();
@@ -262,10 +265,6 @@ __device__ __forceinline__ void attend(const Arguments& call, unsigned char* sha
     }
     ptx::cp_async_commit();
     if (needed) {
-      if constexpr (!kPlain) {
-        const Position first = {warp_row + lane / 4, key + lane % 4 * 2, call.qo_len, call.kv_len, head, 0.0f};
-        transform<Accumulator>(s, hook, call.scale, first);
-      }
       online.prepare(s);
       if constexpr (kMask == Mask::Custom) bits.hide(s);
       if (tile < mine.full_begin || tile >= mine.full_end) visibility.hide_outside(s, warp_row, key);
@@ -286,17 +285,17 @@ __device__ __forceinline__ void attend(const Arguments& call, unsigned char* sha
 
 // Grid: heads, then in y and z together at least as many blocks as there are tiles of queries. Block: kThreads threads. Shared
 // memory: a tile of queries and the ring. `q_factor` is a power of two that q is multiplied by first, for HalfAccumulator;
-// q·k is multiplied by `scale` then, and scale_log2 is that times log2(e). mask, slopes and lse may be null; lse is contiguous.
+// q·k is multiplied by `scale` then. mask, slopes and lse may be null; lse is contiguous.
 extern "C" __global__ void __launch_bounds__(prefill::kThreads, BLOCKS_PER_SM) single_prefill(
     const void* q, const void* k, const void* v, void* out, float* lse, const unsigned char* mask, const float* slopes,
     long long q_row, long long q_head, long long k_row, long long k_head, long long v_row, long long v_head, long long out_row,
     long long out_head, long long mask_row, long long mask_key, long long slopes_stride, int qo_len, int kv_len, int window_left,
-    int heads, int group, int aligned, float scale, float scale_log2, float soft_cap, float soft_cap_inverse, float q_factor) {
+    int heads, int group, int aligned, float scale, float soft_cap, float soft_cap_inverse, float q_factor) {
   using prefill::Bits;
   extern __shared__ __align__(128) unsigned char shared[];
   prefill::attend(
       {static_cast<const Bits*>(q), static_cast<const Bits*>(k), static_cast<const Bits*>(v), static_cast<Bits*>(out), lse, mask,
        slopes, q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head, mask_row, mask_key, slopes_stride, qo_len, kv_len,
-       window_left, heads, group, aligned != 0, scale, scale_log2, soft_cap, soft_cap_inverse, q_factor},
+       window_left, heads, group, aligned != 0, scale, soft_cap, soft_cap_inverse, q_factor},
       shared);
 }

@@ -36,15 +36,15 @@ struct Softmax {
   using Scores = float[kAtoms][kKeyBlocks][4];
   using Out = float[kAtoms][kOutBlocks][4];
 
-  // Scores come without `scale` and in base e; `factor` is scale * log2(e). Multiplying is left to the exponent's fused
+  // Scores are multiples of `scale` and in base e; `factor` is scale * log2(e). Multiplying is left to the exponent's fused
   // multiply-add, 2^(score * folded - shift), with folded = factor. It is done first, and folded is 1, if the factor is not
   // positive (-inf must stay -inf) or infinite, and from when a shift is coarse.
   float scale, factor, folded;
   float shift[kAtoms][2];  // never -inf
   float sum[kAtoms][2];    // of this lane's columns
 
-  __device__ Softmax(float scale, float factor)
-      : scale(scale), factor(factor), folded(factor > 0.0f && factor < infinity() ? factor : 1.0f) {
+  __device__ explicit Softmax(float scale)
+      : scale(scale), factor(scale * kLog2E), folded(factor > 0.0f && factor < infinity() ? factor : 1.0f) {
     for (int a = 0; a < kAtoms; ++a) {
       for (int h = 0; h < 2; ++h) {
         shift[a][h] = 0.0f;
