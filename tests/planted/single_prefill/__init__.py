@@ -44,6 +44,7 @@ FAULTS: tuple[Fault, ...] = (
     _fault("empty_rows_are_nan", "softmax.py", "wrong_nan", 2, 1, "no key allowed"),
     _fault("accumulator_not_rescaled", "softmax.py", "divergence", 1, 33, "the maximum in the second tile of 32"),
     _fault("p_rounded_to_8_bits", "softmax.py", "divergence", 1, 3, "two keys of different weight"),
+    _fault("maximum_rounded_apart", "softmax.py", "wrong_nan", 1, 1, "a score of 1e10"),
     _fault("output_rounded_twice", "softmax.py", "divergence", 1, 1, "float16"),
     _fault("last_row_of_a_tile_lost", "output.py", "unwritten_output", 16, 1, "16 queries"),
     _fault("out_written_before_q_is_read", "output.py", "divergence", 1, 2, "out=q"),

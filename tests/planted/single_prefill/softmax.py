@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from tests.planted.single_prefill.attention import SEMANTICS, Call, Steps
@@ -46,8 +47,18 @@ class RoundedTwice(Steps):
         return super().finish(call, out.bfloat16().float())
 
 
+class MaximumRoundedApart(Steps):
+    """A fused multiply-add, which float64 stands for, takes from each exact product the maximum's, which was rounded."""
+
+    def probabilities(self, call: Call, s: Tensor, top: Tensor) -> Tensor:
+        log2_e = torch.tensor(1 / math.log(2))
+        subtracted = (top * log2_e).where(top > -math.inf, 0.0)
+        return torch.exp2((s.double() * log2_e.double() - subtracted.double()).float())
+
+
 lse_in_natural_log = NaturalLog()
 empty_rows_are_nan = EmptyRowsNaN()
 accumulator_not_rescaled = NotRescaled()
 p_rounded_to_8_bits = PInEightBits()
 output_rounded_twice = RoundedTwice()
+maximum_rounded_apart = MaximumRoundedApart()
