@@ -174,6 +174,15 @@ def _deep(draw: DrawFn, head_dim: int) -> Values:
     }
 
 
+def _huge(draw: DrawFn, head_dim: int) -> Values:
+    """Scores near 2^33, where a product that is rounded in one place and exact in another is off by more than exp2 bears."""
+    return {
+        "q": _constant(3e4),
+        "k": Fill("choice", draw(strategies.SEEDS), (-3e4, 3e4, -2e4, 2.9e4)),
+        "v": _uniform(draw),
+    }
+
+
 def _with_specials(draw: DrawFn, head_dim: int) -> Values:
     """A few NaNs and infinities: masked, they must not be seen; allowed, they must."""
     values = _random(draw, head_dim)
@@ -189,7 +198,7 @@ def _any(draw: DrawFn, head_dim: int) -> Values:
 
 
 _KINDS: tuple[Callable[[DrawFn, int], Values], ...] = (
-    _ones, _random, _random, _random, _biased, _dominated, _equal_keys, _deep, _with_specials, _any,
+    _ones, _random, _random, _random, _biased, _dominated, _equal_keys, _deep, _huge, _with_specials, _any,
 )  # fmt: skip
 _VALUES: SearchStrategy[Any] = st.sampled_from(_KINDS)
 
