@@ -81,7 +81,9 @@ class Implementation:
                 found[name] = value
                 continue
             if not value.keys() <= DEVICES:
-                raise ValueError(f"SEMANTICS[{name!r}] = {value!r}; by device, it is a dict of {' and '.join(sorted(DEVICES))}")
+                raise ValueError(
+                    f"SEMANTICS[{name!r}] = {value!r}; by device, it is a dict of {' and '.join(sorted(DEVICES))}"
+                )
             if device in value:
                 found[name] = value[device]
         return found

@@ -86,7 +86,9 @@ def _tile(
 ) -> tl.tuple:
     """The state of the online softmax after the keys [start, start + BLOCK_KV). With BOUNDED some may be hidden from a row."""
     acc, largest, total = state
-    q, k, v, k_row, v_row, mask_row, mask_column, rows, qo_len, kv_len, window, scale, factor, soft_cap, inverse_cap = problem
+    q, k, v, k_row, v_row, mask_row, mask_column, rows, qo_len, kv_len, window, scale, factor, soft_cap, inverse_cap = (
+        problem
+    )
     lanes = tl.arange(0, BLOCK_KV)
     dims = tl.arange(0, q.shape[1])
     keys = start + lanes
@@ -260,14 +262,40 @@ def attend(
         start = full
         while start < bounded:
             state = _tile(
-                state, problem, mask, slope, start, False, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV, INTERPRETED, BITS
+                state,
+                problem,
+                mask,
+                slope,
+                start,
+                False,
+                FP16_QK,
+                CAUSAL,
+                WINDOW,
+                SOFT_CAP,
+                ALIGNED,
+                BLOCK_KV,
+                INTERPRETED,
+                BITS,
             )
             start += BLOCK_KV
         index = tl.full((), 0, tl.int32)
         while index < before + after:
             start = tl.where(index < before, begin + index * BLOCK_KV, bounded + (index - before) * BLOCK_KV)
             state = _tile(
-                state, problem, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV, INTERPRETED, BITS
+                state,
+                problem,
+                mask,
+                slope,
+                start,
+                True,
+                FP16_QK,
+                CAUSAL,
+                WINDOW,
+                SOFT_CAP,
+                ALIGNED,
+                BLOCK_KV,
+                INTERPRETED,
+                BITS,
             )
             index += 1
     else:
@@ -292,7 +320,20 @@ def attend(
         for index in tl.range(0, before + after):
             start = tl.where(index < before, begin + index * BLOCK_KV, bounded + (index - before) * BLOCK_KV)
             state = _tile(
-                state, problem, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV, INTERPRETED, BITS
+                state,
+                problem,
+                mask,
+                slope,
+                start,
+                True,
+                FP16_QK,
+                CAUSAL,
+                WINDOW,
+                SOFT_CAP,
+                ALIGNED,
+                BLOCK_KV,
+                INTERPRETED,
+                BITS,
             )
     acc, largest, total = state
 

@@ -38,6 +38,17 @@ def mine(tmp_path):
     sys.modules.pop("sibling", None)
 
 
+def test_semantics_may_differ_by_device(mine):
+    """A word by device is that device's; one that a device has no part in is undeclared; there are two devices."""
+    found = load(NAME, f"{mine}:mask")
+    found.module.SEMANTICS = {"ties": {"cpu": "all", "cuda": "exactly_k"}, "nan": {"cuda": "mask"}}
+    assert {"ties": "all"} == found.semantics("cpu")
+    assert {"ties": "exactly_k", "nan": "mask"} == found.semantics("cuda")
+    found.module.SEMANTICS = {"ties": {"gpu": "all"}}
+    with pytest.raises(ValueError, match="it is a dict of cpu and cuda"):
+        found.semantics("cpu")
+
+
 def test_a_file_says_all_about_its_function(mine):
     """In-place spelling, semantics, parameters, builds."""
     found = load(NAME, f"{mine}:mask")

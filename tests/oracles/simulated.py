@@ -18,12 +18,14 @@ LOG2E = math.log2(math.e)
 class Kernel:
     """core, half_sums: q·k's accumulation. tanh, p, fp16_scale, tile, row_sum, lse: as the oracle's words.
 
-    transform: a hook in place of ALiBi and soft cap, on float32. back_to_half: after all of these, if half_sums. seed: of
-    the approximations' errors. Faults: late_cap masks before the soft cap, twice rounds the output by way of bfloat16.
+    once: half_sums are made in float32 and rounded at the end. transform: a hook in place of ALiBi and soft cap, on float32.
+    back_to_half: after all of these, if half_sums. seed: of the approximations' errors. Faults: late_cap masks before the
+    soft cap, twice rounds the output by way of bfloat16.
     """
 
     core: TensorCore = A100
     half_sums: bool = False
+    once: bool = False
     tanh: str = "exact"
     p: str = "input"
     fp16_scale: str = "after"
@@ -74,7 +76,9 @@ class Kernel:
         if self.half_sums and self.fp16_scale == "power_of_two" and scale:
             exponent = min(0, math.frexp(scale)[1] - 1)
             q, scale = round_to(q * 2.0**exponent, torch.float16), scale / 2.0**exponent
-        sums = simulate_matmul(q, k.mT, self.core, torch.float16 if self.half_sums else torch.float32).float()
+        accumulator = torch.float16 if self.half_sums and not self.once else torch.float32
+        sums = simulate_matmul(q, k.mT, self.core, accumulator)
+        sums = (round_to(sums, torch.float16) if self.half_sums and self.once else sums).float()
         f32 = torch.tensor
         if self.late_cap:
             sums = torch.where(allowed, sums, -math.inf)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from oracles.rounding import A100, CUDA_CORE, H100, UNKNOWN, V100
-from oracles.single_prefill import Semantics, judge, reference
+from oracles.single_prefill import FINITE, Semantics, judge, reference
 from tests.oracles.simulated import Kernel, causal, draw
 
 SHAPES = ((12, 1), (12, 1), (12, 5), (8, 40), (4, 150))
@@ -34,6 +34,7 @@ def ratios(kernel, tensors, *, soft_cap=None, slopes=None, mask=None, order="seq
             tanh=kernel.tanh,
             p=kernel.p,
             fp16_scale=kernel.fp16_scale,
+            fp16_sums="rounded" if kernel.once else "accumulated",
             order=order,
             tile=str(kernel.tile or "all"),
             sum=kernel.row_sum,
@@ -139,6 +140,30 @@ def test_float16_sums(size, back_to_half, fp16_scale):
                 found[name] = max(found[name], ratio)
     # Small scores leave the allowance for half, a unit of 1/2^24 of everything, unused.
     assert_near(found, FLOOR if size >= 1 else 0.02)
+
+
+@pytest.mark.parametrize("order", ["sequential", "any"])
+@pytest.mark.parametrize("size", [1.0, 3e-4, 8.0])
+def test_float16_sums_that_are_rounded_once(size, order):
+    """A sum in float32 has the bound of one rounding, which accumulation in half does not keep."""
+    kernel = Kernel(A100, half_sums=True, once=True, fp16_scale="power_of_two")
+    found = {"out": 0.0, "lse": 0.0}
+    for qo_len, kv_len in SHAPES:
+        tensors = draw(2, 1, qo_len, kv_len, 64, torch.float16, kv_len, size)
+        for name, ratio in ratios(kernel, tensors, order=order, sm_scale=0.07).items():
+            found[name] = max(found[name], ratio)
+    assert_near(found, FLOOR if size >= 1 else 0.02)
+
+
+def test_sums_that_are_rounded_once_overflow_by_their_end_alone():
+    """Partial sums past 65504 that come back: right for what is rounded once, infinite for what is accumulated in half."""
+    q, k, v = (torch.ones(1, 1, 64, dtype=torch.float16) for _ in "qkv")
+    k[0, 0, :32], k[0, 0, 32:] = 4e3, -4e3
+    right = reference(q, k, v, sm_scale=1.0, use_fp16_qk_reduction=True, semantics=Semantics(fp16_sums="rounded"))
+    assert bool((right.extra["out"] == FINITE).all())
+    half = Semantics(fp16_sums="accumulated", order="sequential", tensor_core=H100)
+    accumulated = reference(q, k, v, sm_scale=1.0, use_fp16_qk_reduction=True, semantics=half)
+    assert not bool((accumulated.extra["out"] & FINITE).any())
 
 
 def test_any_order_has_the_wider_bound():
