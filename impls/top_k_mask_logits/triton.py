@@ -35,6 +35,13 @@ class Plan:
     """A tile is 16 elements a lane. A power of two, at most 32 a warp for speed."""
     turns: int = 2
     """Tiles in the sample of a row whose k is small."""
+    registers: int | None = None
+    """The most that a thread may have, so that several programs share a multiprocessor; None leaves it to the compiler."""
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What the compiler is told."""
+        return {"num_warps": self.warps} | ({"maxnreg": self.registers} if self.registers else {})
 
 
 _COMPILED = not knobs.runtime.interpret
@@ -72,7 +79,7 @@ def build(params: Mapping[str, object], arch: str) -> None:
     for plan in PLANS:
         for aligned in (True, False) if plan.lanes else (True,):
             source = _ast_source(str(params["k"]), plan, _constants(plan, format, aligned))
-            triton.compile(source, target=target, options={"num_warps": plan.warps})
+            triton.compile(source, target=target, options=plan.options)
 
 
 def unavailable(device: torch.device) -> str | None:
@@ -105,7 +112,7 @@ def launch(logits: Tensor, k: int | Tensor, out: Tensor) -> None:
             k_stride,
             k_scalar,
             **_constants(plan, format, aligned),
-            num_warps=plan.warps,
+            **plan.options,
         )
 
     if logits.is_cuda and torch.cuda.current_device() != logits.get_device():

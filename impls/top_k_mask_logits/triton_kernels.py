@@ -144,7 +144,7 @@ def _load(
 ) -> tl.tensor:  # fmt: skip
     """The tile at `start` of the row base[first:end]; OTHER outside of the row. `base` is aligned to 16 bytes."""
     offsets = _lanes(LANES, VECTOR)
-    at = tl.multiple_of(base, 16) + tl.multiple_of(start, 16)
+    at = tl.multiple_of(base + start, 16)
     if (start >= first) & (start + 16 * LANES <= end):
         bits = tl.load(at + offsets)
     else:
@@ -161,7 +161,7 @@ def _store(
     offsets = _lanes(LANES, VECTOR)
     at = base + tl.multiple_of(start, 16)
     if ALIGNED:
-        at = tl.multiple_of(base, 16) + tl.multiple_of(start, 16)
+        at = tl.multiple_of(base + start, 16)
     if (start >= first) & (start + 16 * LANES <= end):
         tl.store(at + offsets, bits)
     else:
@@ -187,8 +187,7 @@ def _sample(
     step = tl.maximum(pieces // (16 * LANES // PIECE * TURNS), 1)
     offsets = _lanes(LANES, VECTOR)
     piece = ((offsets // PIECE) * TURNS + turn) * step
-    at = tl.multiple_of(base, 16) + tl.multiple_of(whole, VECTOR)
-    bits = tl.load(at + (piece * PIECE + offsets % PIECE), mask=piece < pieces, other=MINUS_INFINITY)
+    bits = tl.load(tl.multiple_of(base + whole, 16) + (piece * PIECE + offsets % PIECE), mask=piece < pieces, other=MINUS_INFINITY)
     return _order(bits, INFINITY, WIDTH)
 
 
