@@ -26,7 +26,7 @@ import triton.language as tl
 _CAPACITY = tl.constexpr(8)
 """Noted elements that fit in a lane, 16 elements of each tile being one lane's: as many words, as many elements in all."""
 
-_TRIES = tl.constexpr(3)
+_TRIES = tl.constexpr(4)
 """Brackets that are tried before the radix select."""
 
 
@@ -47,6 +47,13 @@ def _class(order: tl.tensor, INFINITY: tl.constexpr) -> tl.tensor:
     """The least number of the values that rank the same: the zeros are one class, the NaNs another."""
     order = tl.where(order == INFINITY + 1, order - 1, order)
     return tl.where(order > 2 * INFINITY + 1, 2 * INFINITY + 2, order).to(tl.uint32)
+
+
+@triton.jit
+def _next_class(order: tl.tensor, INFINITY: tl.constexpr) -> tl.tensor:
+    """The least number above that of a class; of the NaNs, the largest number that one of them has."""
+    following = order + tl.where(order == INFINITY, 2, 1).to(tl.uint32)
+    return tl.where(order > 2 * INFINITY + 1, ~(order ^ order), following)
 
 
 @triton.jit
@@ -325,18 +332,19 @@ def _bracket(sample: tl.tensor, size: tl.tensor, k: tl.tensor, vocab: tl.tensor,
 
 @triton.jit
 def _narrower(lowest: tl.tensor, highest: tl.tensor, rank: tl.tensor, population: tl.tensor, MANY: tl.constexpr):
-    """The next bracket, after one that held `population` elements, of which the rank-th largest is looked for.
+    """A bracket for the rank-th largest of `population` elements in [lowest, highest].
 
-    Ends of a bracket are elements of a sample: if it held many, they may equal these. Otherwise it held too many by a little,
-    and the values lie evenly enough to guess, to two standard deviations of a uniform rank.
+    Ends are often elements of the sample: if there are many elements, they may equal the ends, which are left out. Otherwise
+    values are taken to lie evenly, and the guess allows for two standard deviations of a uniform rank. Any bracket is right;
+    this one is meant to be found in the next pass.
     """
     low, high = lowest + 1, highest - 1
-    if (population <= MANY) & (rank > 0) & (rank <= population):
+    if population <= MANY:
         width = (highest - lowest).to(tl.float32)
-        size = population.to(tl.float32)
-        # In float32 it may be past the ends by rounding; 2.0**31 keeps the conversions below exact.
+        size = tl.maximum(population, 1).to(tl.float32)
         middle = width * (1 - (rank.to(tl.float32) - 0.5) / size)
         margin = width / tl.sqrt(size) + 1
+        # Bounded for the conversions; a float32 may be past the end by its rounding.
         low = lowest + tl.minimum(tl.maximum(middle - margin, 0), 2147483648.0).to(tl.uint32)
         high = lowest + tl.minimum(tl.minimum(middle + margin, width), 2147483648.0).to(tl.uint32)
         high = tl.minimum(high, highest)
@@ -395,10 +403,9 @@ def mask_long_rows(
                         turn += 1
                     bound = _bisect(best, k32, k32 >> 3, least, tl.max(best, 0))
                     bound = _class(bound, INFINITY)
-                    # Ties of the bound are noted, unless they seem to be many: then it is likely to be the answer.
-                    above = _count(best, bound + 1)
-                    tied = (above < k32) & (_count(best, bound) > 2 * k32 + 8)
-                    low = tl.maximum(bound + tied.to(tl.uint32), 1)
+                    # Ties of the bound are noted, unless there seem to be many: then it is likely to be the answer.
+                    tied = _count(best, bound) > k32 + (k32 >> 1) + 1
+                    low = tl.maximum(tl.where(tied, _next_class(bound, INFINITY), bound), 1)
                     offsets, overflow, _, _ = _stream(
                         base, out_base, first32, end32, bound, low, limit, True, INFINITY, WIDTH, ALIGNED, LANES, VECTOR
                     )
@@ -412,30 +419,31 @@ def mask_long_rows(
                         tl.store(out_base + offsets, MINUS_INFINITY, mask=(offsets >= 0) & (noted < least))
                         found += 1
                         written = (least == bound) | (~tied)
-                else:
+                if found == 0:
                     sample = _sample(base, first32, end32, 0, 1, INFINITY, WIDTH, LANES, VECTOR)
                     size = tl.minimum(TILE, (end32 - first32) // VECTOR * VECTOR)
                     low, high = _bracket(sample, size, k, vocab, limit)
-                    # The k-th largest is in [lowest, highest].
-                    lowest, highest = least, limit
+                    # The k-th largest is in [lowest, highest]; `over` elements are above that, `under` not below it.
+                    lowest, highest = least ^ least, limit
+                    over, under = tl.full((), 0, tl.int32), vocab.to(tl.int32)
                     tries = tl.full((), 0, tl.int32)
                     while (found == 0) & (tries < _TRIES):
                         offsets, overflow, above, through = _stream(
                             base, out_base, first32, end32, low, low, high, False, INFINITY, WIDTH, ALIGNED, LANES, VECTOR
                         )
                         if k32 <= above:
-                            lowest = high + 1
+                            lowest, under = high + 1, above
                         elif k32 > through:
-                            highest = low - 1
+                            highest, over = low - 1, through
                         else:
-                            lowest, highest = low, high
+                            lowest, highest, over, under = low, high, above, through
                             if (not overflow) & (low < high):
                                 inside = _orders_at(base, offsets, INFINITY, WIDTH)
                                 lowest = _bisect(inside, k32 - above, -1, low, high)
                                 highest = lowest
                         found = (lowest == highest).to(tl.int32)
                         least = _class(lowest, INFINITY)
-                        low, high = _narrower(lowest, highest, k32 - above, through - above, TILE)
+                        low, high = _narrower(lowest, highest, k32 - over, under - over, TILE)
                         tries += 1
             if found == 0:
                 least = _radix_select(source, vocab, k, INFINITY, WIDTH, LANES)
