@@ -331,15 +331,14 @@ def _bracket(sample: tl.tensor, size: tl.tensor, k: tl.tensor, vocab: tl.tensor,
 
 
 @triton.jit
-def _narrower(lowest: tl.tensor, highest: tl.tensor, rank: tl.tensor, population: tl.tensor, MANY: tl.constexpr):
-    """A bracket for the rank-th largest of `population` elements in [lowest, highest].
+def _narrower(lowest: tl.tensor, highest: tl.tensor, rank: tl.tensor, population: tl.tensor, trim: tl.tensor):
+    """A bracket for the rank-th largest of `population` elements in [lowest, highest]. None is wrong, but it may be of no use.
 
-    Ends are often elements of the sample: if there are many elements, they may equal the ends, which are left out. Otherwise
-    values are taken to lie evenly, and the guess allows for two standard deviations of a uniform rank. Any bracket is right;
-    this one is meant to be found in the next pass.
+    With `trim`, without the ends: often they are elements of the sample, and most others may equal them. Otherwise values are
+    taken to lie evenly, and the guess allows for two standard deviations of a uniform rank.
     """
     low, high = lowest + 1, highest - 1
-    if population <= MANY:
+    if not trim:
         width = (highest - lowest).to(tl.float32)
         size = tl.maximum(population, 1).to(tl.float32)
         middle = width * (1 - (rank.to(tl.float32) - 0.5) / size)
@@ -443,7 +442,9 @@ def mask_long_rows(
                                 highest = lowest
                         found = (lowest == highest).to(tl.int32)
                         least = _class(lowest, INFINITY)
-                        low, high = _narrower(lowest, highest, k32 - over, under - over, TILE)
+                        # What is more likely to help first, then the other, in turn.
+                        trim = (under - over > TILE) == (tries % 2 == 0)
+                        low, high = _narrower(lowest, highest, k32 - over, under - over, trim)
                         tries += 1
             if found == 0:
                 least = _radix_select(source, vocab, k, INFINITY, WIDTH, LANES)
