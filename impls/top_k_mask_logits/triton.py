@@ -50,7 +50,7 @@ PLANS: tuple[Plan, ...] = (
     (Plan(256, 2), Plan(1024, 4), Plan(4096, 8), Plan(sys.maxsize, 16, lanes=512))
     if _COMPILED
     # The interpreter gets small tiles first, so that rows that it can bear take every path.
-    else (Plan(32, 1), Plan(2048, 1, lanes=8), Plan(sys.maxsize, 16, lanes=512))
+    else (Plan(32, 1), Plan(512, 1, lanes=8), Plan(sys.maxsize, 16, lanes=512))
 )
 """By length, ascending; a row takes the first that is long enough for it."""
 

@@ -66,19 +66,27 @@ def _count(values: tl.tensor, least: tl.tensor) -> tl.tensor:
 def _bisect(values: tl.tensor, rank: tl.tensor, slack: tl.tensor, low: tl.tensor, high: tl.tensor) -> tl.tensor:
     """A number in [low, high] that at least `rank` and, if there is one, at most rank + slack of `values` are not below.
 
-    With slack < 0 it is the largest such number: the rank-th largest value. At least `rank` values must not be below `low`,
-    and fewer not below high + 1.
+    If there is none, it is the largest such number, and one of `values`. At least `rank` values must not be below `low`, and
+    fewer not below high + 1.
     """
-    count = rank + slack + 1
-    while (low < high) & ((slack < 0) | (count > rank + slack)):
-        # Half of the distance, rounded up without an overflow.
-        middle = low + ((high - low) >> 1) + ((high - low) & 1)
+    most = rank + slack
+    count = most + 1
+    while (low < high) & (count > most):
+        middle = high - ((high - low) >> 1)
         found = _count(values, middle)
-        enough = found >= rank
-        low = tl.where(enough, middle, low)
-        high = tl.where(enough, high, middle - 1)
-        count = tl.where(enough, found, count)
+        if found >= rank:
+            low = middle
+            count = found
+        else:
+            high = middle - 1
     return low
+
+
+@triton.jit
+def _largest(values: tl.tensor, rank: tl.tensor, low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    """The rank-th largest of `values`; `low` and `high` as for `_bisect`."""
+    bound = _bisect(values, rank, 0, low, high)
+    return tl.min(tl.ravel(tl.where(values >= bound, values, ~(bound ^ bound))), 0)
 
 
 @triton.jit
@@ -124,7 +132,7 @@ def mask_short_rows(
             if (k > 0) & (k < vocab):
                 # What lies outside counts as -inf, and bisection asks for no count of that.
                 highest = tl.max(order, 0)
-                least = _class(_bisect(order, k.to(tl.int32), -1, least, highest), INFINITY)
+                least = _class(_largest(order, k.to(tl.int32), least, highest), INFINITY)
             tl.store(target + lanes, tl.where((order >= least) & (k > 0), bits, MINUS_INFINITY), mask=inside)
         row += tl.num_programs(0)
 
@@ -285,7 +293,7 @@ def _radix_select(
     source: tl.tensor, vocab: tl.tensor, k: tl.tensor, INFINITY: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr
 ) -> tl.tensor:
     """The class of the k-th largest element, 0 < k < vocab, of a row of any length: a pass for each 8 bits, from the top."""
-    TILE: tl.constexpr = 4 * LANES
+    TILE: tl.constexpr = 16 * LANES
     bins = tl.arange(0, 256)
     least = tl.full((), 0, tl.uint32)
     rank = k
@@ -414,7 +422,7 @@ def mask_long_rows(
                         noted = _orders_at(out_base, offsets, INFINITY, WIDTH)
                         least = bound
                         if _count(noted, low) >= k32:
-                            least = _class(_bisect(noted, k32, -1, low, tl.max(tl.ravel(noted), 0)), INFINITY)
+                            least = _class(_largest(noted, k32, low, tl.max(tl.ravel(noted), 0)), INFINITY)
                         tl.store(out_base + offsets, MINUS_INFINITY, mask=(offsets >= 0) & (noted < least))
                         found += 1
                         written = (least == bound) | (~tied)
@@ -438,7 +446,7 @@ def mask_long_rows(
                             lowest, highest, over, under = low, high, above, through
                             if (not overflow) & (low < high):
                                 inside = _orders_at(base, offsets, INFINITY, WIDTH)
-                                lowest = _bisect(inside, k32 - above, -1, low, high)
+                                lowest = _largest(inside, k32 - above, low, high)
                                 highest = lowest
                         found = (lowest == highest).to(tl.int32)
                         least = _class(lowest, INFINITY)
