@@ -318,24 +318,30 @@ def _radix_select(
 
 
 @triton.jit
-def _bracket(sample: tl.tensor, size: tl.tensor, k: tl.tensor, vocab: tl.tensor, limit: tl.tensor):
-    """[low, high], 0 < low, around the k-th largest of the row: three standard deviations of its rank in the sample."""
-    share = k.to(tl.float32) / vocab.to(tl.float32)
-    rank = share * size.to(tl.float32)
-    spread = tl.sqrt(rank * (1 - share))
-    upper = (rank - 3 * spread - 2).to(tl.int32)
-    lower = (rank + 3 * spread + 3).to(tl.int32)
+def _bracket(
+    sample: tl.tensor, rank: tl.tensor, population: tl.tensor, lowest: tl.tensor, highest: tl.tensor
+):  # fmt: skip
+    """Where the rank-th largest of `population` elements in [lowest, highest] is likely to be.
+
+    That is three standard deviations of its rank in the sample's part that is in there, and the whole where the sample has
+    too little to say.
+    """
+    within = tl.where((sample >= lowest) & (sample <= highest), sample, 0)
+    size = _count(within, tl.maximum(lowest, 1))
+    share = rank.to(tl.float32) / population.to(tl.float32)
+    middle = share * size.to(tl.float32)
+    spread = tl.sqrt(tl.maximum(middle * (1 - share), 0))
+    upper = (middle - 3 * spread - 2).to(tl.int32)
+    lower = (middle + 3 * spread + 3).to(tl.int32)
     slack = (spread / 2).to(tl.int32)
     zero = tl.full((), 0, tl.uint32)
-    high = limit
-    top = tl.max(tl.ravel(sample), 0)
+    top = tl.max(tl.ravel(within), 0)
+    low, high = lowest, highest
     if upper > slack:
-        high = _bisect(sample, upper - slack, slack, zero, top)
-    low = zero
+        high = _bisect(within, upper - slack, slack, zero, top)
     if lower + slack < size:
-        low = _bisect(sample, lower, slack, zero, top)
-    low = tl.maximum(low, 1)
-    return low, tl.maximum(high, low)
+        low = _bisect(within, lower, slack, zero, top)
+    return low, high
 
 
 @triton.jit
@@ -355,8 +361,7 @@ def _narrower(lowest: tl.tensor, highest: tl.tensor, rank: tl.tensor, population
         low = lowest + tl.minimum(tl.maximum(middle - margin, 0), 2147483648.0).to(tl.uint32)
         high = lowest + tl.minimum(tl.minimum(middle + margin, width), 2147483648.0).to(tl.uint32)
         high = tl.minimum(high, highest)
-    low = tl.minimum(tl.maximum(low, 1), highest)
-    return low, tl.maximum(high, low)
+    return tl.minimum(low, highest), high
 
 
 @triton.jit(
@@ -427,14 +432,19 @@ def mask_long_rows(
                         found += 1
                         written = (least == bound) | (~tied)
                 if found == 0:
-                    sample = _sample(base, first32, end32, 0, 1, INFINITY, WIDTH, LANES, VECTOR)
-                    size = tl.minimum(TILE, (end32 - first32) // VECTOR * VECTOR)
-                    low, high = _bracket(sample, size, k, vocab, limit)
                     # The k-th largest is in [lowest, highest]; `over` elements are above that, `under` not below it.
                     lowest, highest = least ^ least, limit
                     over, under = tl.full((), 0, tl.int32), vocab.to(tl.int32)
                     tries = tl.full((), 0, tl.int32)
                     while (found == 0) & (tries < _TRIES):
+                        sample = _sample(base, first32, end32, 0, 1, INFINITY, WIDTH, LANES, VECTOR)
+                        low, high = _bracket(sample, k32 - over, under - over, lowest, highest)
+                        if (tries > 0) & (low <= lowest) & (high >= highest):
+                            # What is more likely to help first, then the other, in turn.
+                            trim = (under - over > TILE) == (tries % 2 == 1)
+                            low, high = _narrower(lowest, highest, k32 - over, under - over, trim)
+                        low = tl.maximum(low, 1)
+                        high = tl.maximum(high, low)
                         offsets, overflow, above, through = _stream(
                             base, out_base, first32, end32, low, low, high, False, INFINITY, WIDTH, ALIGNED, LANES, VECTOR
                         )
@@ -450,9 +460,6 @@ def mask_long_rows(
                                 highest = lowest
                         found = (lowest == highest).to(tl.int32)
                         least = _class(lowest, INFINITY)
-                        # What is more likely to help first, then the other, in turn.
-                        trim = (under - over > TILE) == (tries % 2 == 0)
-                        low, high = _narrower(lowest, highest, k32 - over, under - over, trim)
                         tries += 1
             if found == 0:
                 least = _radix_select(source, vocab, k, INFINITY, WIDTH, LANES)
