@@ -4,7 +4,7 @@ Under TRITON_INTERPRET=1 (set before this module is imported) it runs on CPU ten
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from .triton_kernels import mask_long_rows, mask_short_rows
 
 ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 SEMANTICS = {"ties": "all", "nan": "keep"}
-
 
 
 @dataclass(frozen=True)

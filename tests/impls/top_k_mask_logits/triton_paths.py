@@ -23,6 +23,10 @@ def rows(dtype):
     noted[::128] = 10 + torch.arange(4.0)  # one lane's
     crowded = ordinary.clone()
     crowded[32:48] = 10 + torch.arange(16.0) / 16  # between the sample's pieces of 32 elements
+    many = ordinary.clone()
+    many[::128] = many[1::128] = many[2::128] = 10 + torch.arange(4.0)  # twelve of one lane's, which can note eight
+    many[32:64] = 20 + torch.arange(32.0) / 32  # these hide from the sample
+    many[96:128] = 40 + torch.arange(32.0) / 32
     missed = ordinary.clone()
     missed[32:128] += 100
     for name, row, k in (
@@ -41,6 +45,7 @@ def rows(dtype):
         ("all NaN", torch.full((VOCAB,), torch.nan), 3),
         ("large ones in one lane", noted, 3),
         ("large ones outside of the sample", crowded, 3),
+        ("too many to note", many, 3),
         ("the sample is misleading", missed, 90),
         ("zeros of both signs", torch.where(two > 1, 0.0, -0.0), 3),
     ):
@@ -50,18 +55,18 @@ def rows(dtype):
 def report():
     """Name -> the passes over a float32 row in place; and the names whose answer was wrong, for any dtype."""
     passes = []
-    real = {name: getattr(triton_kernels, name) for name in ("_stream", "_radix_select")}
+    real = {name: getattr(triton_kernels, name) for name in ("stream", "radix_select")}
 
     def stream(*arguments):
         # WRITE is behind the three tensors' pointers, the two ends and the three bounds.
         passes.append("write" if arguments[7] else "read")
-        return real["_stream"](*arguments)
+        return real["stream"](*arguments)
 
     def radix_select(*arguments):
         passes.append("radix")
-        return real["_radix_select"](*arguments)
+        return real["radix_select"](*arguments)
 
-    triton_kernels._stream, triton_kernels._radix_select = stream, radix_select
+    triton_kernels.stream, triton_kernels.radix_select = stream, radix_select
     ways, wrong = {}, []
     for dtype in DTYPES:
         for name, row, k in rows(dtype):
