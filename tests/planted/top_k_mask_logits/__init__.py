@@ -64,6 +64,8 @@ FAULTS: tuple[Fault, ...] = (
     # Two elements less than 1e-9 apart are enough; an outlier takes three.
     _fault("gives_up_searching", "selection.py", ("wrong_set",), 1, 2, "[3e38, 2, 1], k = 2; or [1e-12, 0], k = 1"),
     _fault("stale_histogram", "selection.py", SET, 2, 2, "k = [2, 1], row 0 above row 1"),
+    _fault("misses_its_bracket", "selection.py", ("wrong_set",), 1, 2, "[0, 1], k = 1"),
+    _fault("forgets_candidates", "selection.py", ("wrong_set",), 1, 17, "elements 0, 8 and 16 above the bound"),
     _fault("erases_nan", "values.py", ("wrong_nan",), 1, 1, "[nan], k = 1"),
     _fault("finite_minus_infinity", "values.py", ("wrong_inf", "wrong_set"), 1, 1, "k < vocab"),
     _fault("returns_zeros", "values.py", ("divergence", *VALUES), 1, 1, "k = 1"),

@@ -86,3 +86,32 @@ def _at_least(key: Tensor, low: int, shift: int) -> Tensor:
     """int64 [16]: how many keys are at least low + (digit << shift), for each digit."""
     pivots = low + (torch.arange(16, device=key.device) << shift)
     return (key[:, None] >= pivots).sum(0)
+
+
+def misses_its_bracket(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Every other element is a sample, whose largest is taken for the row's: a k-th element above it is never looked for."""
+    out = prepare(logits, k, out)
+    key = keys(logits)
+    kth = kth_largest(key, row_k(k, logits))
+    if logits.numel():
+        highest = key[:, ::2].amax(dim=1, keepdim=True)
+        kth = torch.where((row_k(k, logits) > 0)[:, None], torch.minimum(kth, highest), kth)
+    return write(out, logits, key >= kth)
+
+
+def forgets_candidates(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """One pass masks what is below a bound, and each of eight lanes notes two elements that it keeps, to choose among: what a
+    third would be is not masked any more."""
+    out = prepare(logits, k, out)
+    key = keys(logits)
+    slots = row_k(k, logits)
+    kth = kth_largest(key, slots)
+    # The k-th largest of a part is a lower bound; a part that has no k elements gives none.
+    part = key[:, ::2]
+    bound = kth_largest(part, slots.clamp(max=part.shape[1])) if part.shape[1] else kth
+    bound = torch.where((slots > part.shape[1])[:, None], torch.iinfo(key.dtype).min, bound)
+    kept = key >= bound
+    noted = torch.zeros_like(kept)
+    for lane in range(8):
+        noted[:, lane::8] = kept[:, lane::8] & (kept[:, lane::8].cumsum(dim=1) <= 2)
+    return write(out, logits, kept & ((key >= kth) | ~noted))
