@@ -228,13 +228,6 @@ __device__ __forceinline__ unsigned int hmul2(unsigned int x, unsigned int y) {
   return pair;
 }
 
-// All ones in place of each of two halves that is not less than its twin in y (NaN never is), zeros for the others.
-__device__ __forceinline__ unsigned int hgeu2(unsigned int x, unsigned int y) {
-  unsigned int pair;
-  asm("set.geu.u32.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
-  return pair;
-}
-
 // x is the low half's value, y the high one's; exact.
 __device__ __forceinline__ float2 unpack_half(unsigned int pair) {
   float2 value;
@@ -246,6 +239,23 @@ __device__ __forceinline__ float2 unpack_half(unsigned int pair) {
 
 __device__ __forceinline__ float2 unpack_bfloat16(unsigned int pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
+}
+
+// All ones in place of each of two halves that is greater than its twin in y, or not comparable with it; zeros for the others.
+__device__ __forceinline__ unsigned int hgtu2(unsigned int x, unsigned int y) {
+  unsigned int pair;
+  asm("set.gtu.u32.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
+  return pair;
+}
+__device__ __forceinline__ unsigned int bgtu2(unsigned int x, unsigned int y) {
+#if __CUDA_ARCH__ >= 900
+  unsigned int pair;
+  asm("set.gtu.u32.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(x), "r"(y));
+  return pair;
+#else
+  const float2 a = unpack_bfloat16(x), b = unpack_bfloat16(y);
+  return (a.x <= b.x ? 0u : 0xFFFFu) | (a.y <= b.y ? 0u : 0xFFFF0000u);
+#endif
 }
 
 }  // namespace ptx

@@ -31,17 +31,26 @@ using namespace rows;
 
 constexpr int kThreads = THREADS;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kSample = SAMPLE;          // keys sampled in a row; also how many candidates a row can have
-constexpr int kCandidates = CANDIDATES;  // how many of them one block can hold
-constexpr int kUnroll = 4;               // packs that a thread loads before it looks at the first
+constexpr int kSample = SAMPLE;          // keys sampled in a row at most; also how many candidates a row can have
+constexpr int kSketch = SKETCH;          // … when k is small
+constexpr int kCandidates = CANDIDATES;  // how many candidates a block can hold
+constexpr int kPlaces = PLACES;          // … and where they are
+constexpr int kUnroll = UNROLL;          // packs that a thread loads before it looks at the first
 constexpr int kKeysOfThread = kSample / kThreads;
-constexpr unsigned int kNone = ~0u;  // above every key
+constexpr int kSmall = 16 * kWarp;       // keys among which one warp selects
+constexpr unsigned int kSparsity = 16;   // one pack in so many is sampled, or fewer
+constexpr unsigned int kNone = ~0u;      // above every key
+constexpr int kMostBlocks = 16;          // that share a row; a power of two, as all counts of blocks
 
-static_assert(kSample % kThreads == 0 && kThreads % kWarp == 0 && kWarps <= kWarp, "unsupported sizes");
+static_assert(kSample % kThreads == 0 && kThreads % kWarp == 0 && kWarps <= kWarp, "unsupported threads");
+static_assert(kSketch <= kSample && kSample >= kMostBlocks * kWarp && kSample <= 1 << 16, "unsupported samples");
+static_assert(kPlaces <= kCandidates && kCandidates <= kSample, "unsupported candidates");
 
-// The bracket's ranks in the sample are those expected of the k-th key, and this much further out: kSigmas standard deviations of
-// a binomial distribution, and kMargin for where it is not like a normal one, and for rows whose neighbours are alike.
-constexpr float kSigmas = SIGMAS;
+// The bracket's ranks in the sample are those expected of the k-th key, and this much further out: standard deviations of a
+// binomial distribution, and kMargin for where it is not like a normal one. A bracket for a large k is as wide as its candidates
+// fit in, and misses more often; one for a small k costs little to be sure of.
+constexpr float kSigmasSmall = SIGMAS;
+constexpr float kSigmas = SIGMAS < 4 ? SIGMAS : 4;
 constexpr float kMargin = MARGIN;
 
 // The blocks that share a row: which of them this one is, how they wait for each other, and where a peer keeps its twin of
@@ -73,24 +82,30 @@ struct Blocks {
 #endif
 
 // What a pass over the row has found, in one block or in all.
-struct Tally {
+struct alignas(16) Tally {
   unsigned int above;       // keys above the bracket
   unsigned int at_high;     // keys that are its upper end, when that is not kNone
   unsigned int at_low;      // keys that are its lower end, unless those are candidates
   unsigned int candidates;  // the others inside; counted even where there is no room for them
 };
 
+// A key, and how many of some keys reach it.
+struct Separator {
+  unsigned int key, reached;
+};
+
 template <typename Bits>
 struct Shared {
   Bits keys[kSample];  // first the block's share of the sample, for its peers to read; then all blocks' candidates
+  Bits largest[kSketch / Pack<Bits>::kLanes];  // of each pack sampled, for the peers likewise
   Bits bits[kCandidates];
-  unsigned int index[kCandidates];
+  unsigned int index[kPlaces];
   Tally tally;
-  unsigned int sampled;
   unsigned int partial[2][kWarps];
   unsigned int histogram[2][kBins];
   unsigned int merged[kBins];
   Choice<unsigned int> choice;
+  Separator separator;
 };
 
 // Adds a number up over the block, for all of its threads. Two sets of partial sums take turns: one barrier a sum is enough.
@@ -109,31 +124,67 @@ struct Sum {
   }
 };
 
-// Keys spread over the block's threads. Places that hold none have key 0, which is never counted.
+// Finds a key that at least `rank` keys reach, and at most `enough` of them unless more are equal: with enough == rank, one that
+// separates the rank largest from the rest. All keys, and there are `all`, are in [lowest, highest]; 1 <= rank <= all.
+// `reaching(key)` counts those that reach a key that is not 0.
+template <typename Reaching>
+__device__ Separator separate(unsigned int rank, unsigned int enough, unsigned int lowest, unsigned int highest, unsigned int all,
+                              Reaching reaching) {
+  const unsigned int differing = lowest ^ highest;
+  int bit = differing ? 31 - __clz(static_cast<int>(differing)) : -1;
+  Separator found{differing ? highest & ~((2u << bit) - 1) : highest, all};
+  for (; bit >= 0 && found.reached > enough; --bit) {
+    const unsigned int trial = found.key | 1u << bit;
+    const unsigned int count = reaching(trial);
+    if (count >= rank) found = {trial, count};
+  }
+  return found;
+}
+
+// The same by one warp, of keys that `load(place)` gives, place < all. It needs no barrier, which is what a step costs a block.
+// Of more than kSmall keys several make one: the largest counts, and `reached` is less than it might be.
+template <int kMost, typename Load>
+__device__ Separator separate_by_warp(unsigned int all, unsigned int rank, unsigned int enough, Load load) {
+  constexpr int kEach = kSmall / kWarp, kRounds = (kMost + kWarp - 1) / kWarp;
+  const unsigned int lane = threadIdx.x % kWarp;
+  unsigned int key[kEach] = {};
+  unsigned int lowest = kNone, highest = 0;
+#pragma unroll
+  for (int j = 0; j < kRounds; ++j) {
+    const unsigned int place = j * kWarp + lane;
+    if (place < all) key[j % kEach] = max(key[j % kEach], static_cast<unsigned int>(load(place)));
+  }
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    if (j * kWarp + lane < all) lowest = min(lowest, key[j]), highest = max(highest, key[j]);
+  }
+  lowest = __reduce_min_sync(kAllLanes, lowest);
+  highest = __reduce_max_sync(kAllLanes, highest);
+  return separate(rank, enough, lowest, highest, all, [&](unsigned int trial) {
+    unsigned int mine = 0;
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) mine += key[j] >= trial;
+    return __reduce_add_sync(kAllLanes, mine);
+  });
+}
+
+// Keys spread over the block's threads. Places that hold none have key 0.
 struct Keys {
   unsigned int key[kKeysOfThread];
 
-  // A key that at least `rank` of the keys reach, and at most `enough` of them unless more are equal: with enough == rank, one
-  // that separates the rank largest from the rest. All keys of rank and above are in [lowest, highest], and 1 <= rank.
-  // `reached` becomes how many reach it; `all` is how many keys there are.
-  __device__ unsigned int select(unsigned int rank, unsigned int enough, unsigned int lowest, unsigned int highest,
-                                 unsigned int all, Sum& sum, unsigned int& reached) const {
-    const unsigned int differing = lowest ^ highest;
-    int bit = differing ? 31 - __clz(differing) : -1;
-    unsigned int answer = differing ? highest & ~((2u << bit) - 1) : highest;
-    reached = all;
-    for (; bit >= 0; --bit) {
-      const unsigned int trial = answer | 1u << bit;
+  __device__ Separator separate(unsigned int rank, unsigned int enough, unsigned int lowest, unsigned int highest,
+                                unsigned int all, Sum& sum) const {
+    return ::separate(rank, enough, lowest, highest, all, [&](unsigned int trial) {
       unsigned int mine = 0;
       for (int j = 0; j < kKeysOfThread; ++j) mine += key[j] >= trial;
-      const unsigned int count = sum(mine);
-      if (count < rank) continue;
-      answer = trial;
-      reached = count;
-      if (count <= enough) break;
-    }
-    return answer;
+      return sum(mine);
+    });
   }
+};
+
+template <typename Bits>
+struct Batch {
+  Pack<Bits> pack[kUnroll];
 };
 
 // The part of a row that this block reads and writes. Blocks take turns at kThreads packs at a time, so that a row's large
@@ -144,33 +195,45 @@ struct Slice {
   const Bits* in;
   Bits* out;
   unsigned int n;
-  Cut<Bits> cut;
-  unsigned int first, step;  // packs
+  unsigned int head, packs, tail;  // as in Cut
+  unsigned int first, step;        // packs
 
-  __device__ Slice(const Bits* in_, Bits* out_, long long n_)
-      : in(in_), out(out_), n(static_cast<unsigned int>(n_)), cut(in_, n_), first(Blocks::rank() * kThreads + threadIdx.x),
-        step(Blocks::count() * kThreads) {}
-
-  __device__ const Pack<Bits>* packs() const { return reinterpret_cast<const Pack<Bits>*>(in + cut.head); }
-  __device__ unsigned int index_of(unsigned int pack) const { return static_cast<unsigned int>(cut.head) + pack * Pack<Bits>::kLanes; }
-
-  // Whether a pack of `out` can be stored as one.
-  __device__ bool aligned() const {
-    return (reinterpret_cast<unsigned long long>(in) ^ reinterpret_cast<unsigned long long>(out)) % 16 == 0;
+  __device__ Slice(const Bits* in_, Bits* out_, long long n_) : in(in_), out(out_), n(static_cast<unsigned int>(n_)) {
+    const Cut<Bits> cut(in_, n_);
+    head = static_cast<unsigned int>(cut.head);
+    packs = static_cast<unsigned int>(cut.packs);
+    tail = static_cast<unsigned int>(cut.tail);
+    first = Blocks::rank() * kThreads + threadIdx.x;
+    step = Blocks::count() * kThreads;
   }
 
-  // visit(pack, index of its first element) for every pack that is this thread's. Several loads are under way at a time.
+  __device__ Pack<Bits> pack(unsigned int i) const { return reinterpret_cast<const Pack<Bits>*>(in + head)[i]; }
+  __device__ unsigned int index_of(unsigned int pack) const { return head + pack * Pack<Bits>::kLanes; }
+
+  // The packs from the i-th on that are this thread's, kUnroll of them; -infs where there is none.
+  __device__ Batch<Bits> load(unsigned int i) const {
+    Batch<Bits> batch;
+    if (i + (kUnroll - 1) * step < packs) {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) batch.pack[u] = pack(i + u * step);
+    } else {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        batch.pack[u] = i + u * step < packs ? pack(i + u * step) : Pack<Bits>::filled(Format::word(Format::kMinusInfinity));
+    }
+    return batch;
+  }
+
+  // visit(pack, index of its first element, whether it is there) for every pack that is this thread's, and perhaps for some that
+  // are not there, so that all threads of a warp visit at the same time. `batch` is what load(first) gives.
   template <typename Visit>
-  __device__ void for_packs(Visit visit) const {
-    const unsigned int count = static_cast<unsigned int>(cut.packs);
-    for (unsigned int i = first; i < count; i += kUnroll * step) {
-      Pack<Bits> pack[kUnroll];
+  __device__ void for_packs(Batch<Bits> batch, Visit visit) const {
+    const unsigned int lane = threadIdx.x % kWarp;
+    for (unsigned int i = first; i - lane < packs;) {
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
-        if (i + u * step < count) pack[u] = packs()[i + u * step];
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
-        if (i + u * step < count) visit(pack[u], index_of(i + u * step));
+      for (int u = 0; u < kUnroll; ++u) visit(batch.pack[u], index_of(i + u * step), i + u * step < packs);
+      i += kUnroll * step;
+      if (i - lane < packs) batch = load(i);
     }
   }
 
@@ -178,8 +241,13 @@ struct Slice {
   template <typename Visit>
   __device__ void for_rest(Visit visit) const {
     if (Blocks::rank() != 0) return;
-    if (threadIdx.x < cut.head) visit(static_cast<unsigned int>(threadIdx.x));
-    if (threadIdx.x < n - cut.tail) visit(static_cast<unsigned int>(cut.tail + threadIdx.x));
+    if (threadIdx.x < head) visit(static_cast<unsigned int>(threadIdx.x));
+    if (threadIdx.x < n - tail) visit(tail + threadIdx.x);
+  }
+
+  // Whether a pack of `out` can be stored as one.
+  __device__ bool aligned() const {
+    return (reinterpret_cast<unsigned long long>(in) ^ reinterpret_cast<unsigned long long>(out)) % 16 == 0;
   }
 
   __device__ void store(const Pack<Bits>& pack, unsigned int index, bool whole) const {
@@ -191,56 +259,72 @@ struct Slice {
   }
 
   __device__ void fill() const {
-    const Pack<Bits> pack = Pack<Bits>::filled(Format::kMinusInfinity);
+    const Pack<Bits> pack = Pack<Bits>::filled(Format::word(Format::kMinusInfinity));
     const bool whole = aligned();
-    for (unsigned int i = first; i < cut.packs; i += step) store(pack, index_of(i), whole);
+    for (unsigned int i = first; i < packs; i += step) store(pack, index_of(i), whole);
     for_rest([&](unsigned int i) { out[i] = Format::kMinusInfinity; });
   }
 
   // Keeps what has at least the key `least`. What stays in place is not written.
   __device__ void mask(unsigned int least) const {
     const bool whole = aligned(), in_place = in == out;
-    const auto masked = [=](Bits bits) { return Format::key(bits) < least ? Format::kMinusInfinity : bits; };
-    for_packs([&](const Pack<Bits>& pack, unsigned int index) {
-      const Pack<Bits> result = pack.mapped(masked);
+    const unsigned int bound = Format::bound_below(least), nothing = Format::word(Format::kMinusInfinity);
+    for_packs(load(first), [&](const Pack<Bits>& pack, unsigned int index, bool there) {
+      Pack<Bits> result;
       bool same = in_place;
-      for (int w = 0; w < 4; ++w) same &= result.word[w] == pack.word[w];
-      if (!same) store(result, index, whole);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const unsigned int kept = Format::exceeding(pack.word[w], bound);
+        result.word[w] = (pack.word[w] & kept) | (nothing & ~kept);
+        same &= result.word[w] == pack.word[w];
+      }
+      if (there && !same) store(result, index, whole);
     });
-    for_rest([&](unsigned int i) { out[i] = masked(in[i]); });
+    for_rest([&](unsigned int i) { out[i] = Format::key(in[i]) < least ? Format::kMinusInfinity : in[i]; });
   }
 };
 
-// Takes this block's share of the sample: packs at nearly even distances, and no pattern that a row is likely to follow.
+// How many packs each block samples when the row's sample has `most` keys at most: the same number in all, and few enough for the
+// memory traffic not to grow much.
 template <typename Format>
-__device__ void take_sample(const Slice<Format>& slice, Shared<typename Format::Bits>& shared) {
-  using Bits = typename Format::Bits;
-  constexpr unsigned int kLanes = Pack<Bits>::kLanes;
-  const unsigned int blocks = Blocks::count(), rank = Blocks::rank();
-  const unsigned int packs = static_cast<unsigned int>(slice.cut.packs);
-  const unsigned int chunks = (packs + kThreads - 1) / kThreads;
-  const unsigned int own_chunks = (chunks + blocks - 1 - rank) / blocks;
-  // Only the row's last chunk may be short.
-  unsigned int own = own_chunks * kThreads;
-  if (chunks && (chunks - 1) % blocks == rank) own -= chunks * kThreads - packs;
-  const unsigned int wanted = kSample / kLanes / blocks;
-  const unsigned int taken = own < wanted ? own : wanted;
-  for (unsigned int t = threadIdx.x; t < taken; t += kThreads) {
-    const unsigned int begin = static_cast<unsigned long long>(t) * own / taken;
-    const unsigned int end = static_cast<unsigned long long>(t + 1) * own / taken;
-    const unsigned int ordinal = begin + __umulhi((t + rank * kThreads) * 2654435769u, end - begin);
-    const unsigned int i = (ordinal / kThreads * blocks + rank) * kThreads + ordinal % kThreads;
-    const Pack<Bits> pack = slice.packs()[i];
-    for (unsigned int j = 0; j < kLanes; ++j) shared.keys[t * kLanes + j] = Format::key(pack.get(j));
-  }
-  if (threadIdx.x == 0) shared.sampled = taken * kLanes;
+__device__ unsigned int packs_to_sample(const Slice<Format>& slice, unsigned int most) {
+  const unsigned int blocks = Blocks::count();
+  const unsigned int chunks = (slice.packs + kThreads - 1) / kThreads;
+  // Of the block that has fewest: when all have as many chunks, it is the one with the last, which may be short.
+  unsigned int own = chunks / blocks * kThreads;
+  if (own && chunks % blocks == 0) own -= chunks * kThreads - slice.packs;
+  return min(min(own, own / kSparsity + kWarp), most / Pack<typename Format::Bits>::kLanes / blocks);
 }
 
-// Lane b of every warp gets the number that block b has at `shared`, other lanes 0.
-__device__ unsigned int of_block(unsigned int* shared) {
-  const unsigned int lane = threadIdx.x % kWarp;
-  return lane < Blocks::count() ? *Blocks::twin(shared, lane) : 0u;
+// Calls visit(i, pack) for the i-th of this block's `count` packs in the sample, each by one thread. They lie at nearly even
+// distances, in no pattern that a row is likely to follow.
+template <int kMost, typename Format, typename Visit>
+__device__ void sample(const Slice<Format>& slice, unsigned int count, Visit visit) {
+  using Bits = typename Format::Bits;
+  constexpr int kEach = (kMost / Pack<Bits>::kLanes + kThreads - 1) / kThreads;
+  const unsigned int blocks = Blocks::count(), rank = Blocks::rank();
+  const unsigned int chunks = (slice.packs + kThreads - 1) / kThreads;
+  unsigned int own = (chunks + blocks - 1 - rank) / blocks * kThreads;
+  if (chunks && (chunks - 1) % blocks == rank) own -= chunks * kThreads - slice.packs;
+  const unsigned int distance = count ? own / count : 0, over = own - distance * count;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const unsigned int i = threadIdx.x + j * kThreads;
+    if (i >= count) continue;
+    const unsigned int ordinal =
+        i * distance + i * over / count + __umulhi((i + rank * kThreads) * 2654435769u, distance);
+    visit(i, slice.pack((ordinal / kThreads * blocks + rank) * kThreads + ordinal % kThreads));
+  }
 }
+
+// What the blocks have at place `place` of arrays in shared memory that are one, `log2` of the number of blocks: neighbours are
+// read from one block, each thread reads from all.
+struct Spread {
+  unsigned int log2 = 31 - __clz(static_cast<int>(Blocks::count()));
+
+  __device__ unsigned int block(unsigned int place) const { return place / kWarp & (Blocks::count() - 1); }
+  __device__ unsigned int at(unsigned int place) const { return (place / kWarp >> log2) * kWarp + place % kWarp; }
+};
 
 // Where the k-th largest key is looked for. Candidates are the keys strictly inside; with `few`, those equal to `low` too, and
 // there is no upper end.
@@ -249,76 +333,187 @@ struct Bracket {
   bool few;
 };
 
-// All of the row, for rows that need no sample: every element but the -infs is a candidate.
-__device__ inline Bracket whole_row() { return {0, kNone, false}; }
+// The ranks, in a sample, of keys that bracket the k-th largest of a row.
+struct Ranks {
+  float density;  // of the sample in the row
+  unsigned int lower, enough;
+  int upper;
 
+  __device__ Ranks(unsigned int sampled, unsigned int n, unsigned int k, float sigmas) {
+    density = static_cast<float>(sampled) / static_cast<float>(n);
+    const float mean = static_cast<float>(k) * density;
+    const float margin = sigmas * sqrtf(mean * (1.0f - static_cast<float>(k) / static_cast<float>(n))) + kMargin;
+    lower = static_cast<unsigned int>(mean + margin) + 1;
+    enough = lower + lower / 4;
+    upper = static_cast<int>(mean - margin);
+  }
+
+  // Whether there is room for the candidates if so many keys of the sample are. All may stand together, in one block.
+  __device__ bool fits(unsigned int reached) const {
+    return static_cast<float>(reached) + 4.0f * sqrtf(static_cast<float>(reached)) < kPlaces * density;
+  }
+};
+
+// For a small k: from the largest key of each pack sampled. Few packs have more than one of the sample's largest keys, so these
+// will do, and at least as many keys reach what so many packs do. Does not find one when too many are equal.
 template <typename Format>
-__device__ Bracket bracket(Shared<typename Format::Bits>& shared, unsigned int n, unsigned int k, Sum& sum) {
-  constexpr unsigned int kShare = kSample;
-  const unsigned int share = kShare / Blocks::count();
-  const unsigned int sampled_there = of_block(&shared.sampled);
-  const unsigned int sampled = __reduce_add_sync(kAllLanes, sampled_there);
+__device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared, Bracket& where,
+                            Batch<typename Format::Bits>& batch) {
+  using Bits = typename Format::Bits;
+  constexpr int kLanes = Pack<Bits>::kLanes, kMost = kSketch / kLanes;
+  const unsigned int count = packs_to_sample(slice, kSketch), packs = count * Blocks::count();
+  const Ranks ranks(packs * kLanes, slice.n, k, kSigmasSmall);
+  const bool may = ranks.lower <= packs / 4 && ranks.lower <= kSmall / 4 && ranks.fits(ranks.enough);
+  if (!may) {
+    batch = slice.load(slice.first);
+    return false;
+  }
+  sample<kSketch>(slice, count, [&](unsigned int i, const Pack<Bits>& pack) {
+    unsigned int largest = 0;
+#pragma unroll
+    for (int j = 0; j < kLanes; ++j) largest = max(largest, static_cast<unsigned int>(Format::key(pack.get(j))));
+    shared.largest[i] = static_cast<Bits>(largest);
+  });
+  // What the pass over the row begins with is under way while the bracket is looked for.
+  batch = slice.load(slice.first);
+  Blocks::sync();
+  if (threadIdx.x < kWarp) {
+    const Spread spread;
+    // Places go in steps of a warp through the blocks, so the last ones of each may be missing.
+    const unsigned int places = (count + kWarp - 1) / kWarp * kWarp * Blocks::count();
+    constexpr int kMostPlaces = kMost % (kMostBlocks * kWarp) ? kMost + kMostBlocks * kWarp : kMost;
+    const Separator found = separate_by_warp<kMostPlaces>(places, ranks.lower, ranks.enough, [&](unsigned int place) {
+      const unsigned int at = spread.at(place);
+      return at < count ? Blocks::twin(shared.largest, spread.block(place))[at] : Bits(0);
+    });
+    if (threadIdx.x == 0) shared.separator = found;
+  }
+  __syncthreads();
+  where = {shared.separator.key, kNone, true};
+  return where.low && shared.separator.reached <= ranks.enough;
+}
+
+// For any k, from all keys of a larger sample.
+template <typename Format>
+__device__ Bracket bracket(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared, Sum& sum) {
+  using Bits = typename Format::Bits;
+  constexpr int kLanes = Pack<Bits>::kLanes;
+  const unsigned int count = packs_to_sample(slice, kSample), keys_there = count * kLanes;
+  sample<kSample>(slice, count, [&](unsigned int i, const Pack<Bits>& pack) {
+#pragma unroll
+    for (int j = 0; j < kLanes; ++j) shared.keys[i * kLanes + j] = Format::key(pack.get(j));
+  });
+  Blocks::sync();
+  const Spread spread;
   Keys keys;
   for (int j = 0; j < kKeysOfThread; ++j) {
-    const unsigned int place = threadIdx.x + j * kThreads;
-    const unsigned int block = place / share, at = place % share;
-    const bool there = at < __shfl_sync(kAllLanes, sampled_there, block);
-    keys.key[j] = there ? Blocks::twin(shared.keys, block)[at] : 0u;
+    const unsigned int place = threadIdx.x + j * kThreads, at = spread.at(place);
+    keys.key[j] = at < keys_there ? Blocks::twin(shared.keys, spread.block(place))[at] : 0u;
   }
-  const float density = static_cast<float>(sampled) / static_cast<float>(n);
-  const float mean = static_cast<float>(k) * density;
-  const float rest = 1.0f - static_cast<float>(k) / static_cast<float>(n);
-  const float margin = kSigmas * sqrtf(mean * rest) + kMargin;
-  const unsigned int lower = static_cast<unsigned int>(mean + margin) + 1;
-  unsigned int reached = sampled;
-  Bracket found = whole_row();
-  if (lower < sampled) found.low = keys.select(lower, lower + lower / 4, 0, Format::kHighestKey, sampled, sum, reached);
-  // All candidates may stand together, in one block.
-  if (static_cast<float>(reached) + 4.0f * sqrtf(static_cast<float>(reached)) < kCandidates * density) {
-    found.few = true;
-    return found;
+  const unsigned int sampled = keys_there * Blocks::count();
+  const Ranks ranks(sampled, slice.n, k, kSigmas);
+  Separator low{0, sampled};
+  if (ranks.lower < sampled) low = keys.separate(ranks.lower, ranks.enough, 0, Format::kHighestKey, sampled, sum);
+  unsigned int high = kNone;
+  if (ranks.upper >= 1) high = keys.separate(ranks.upper, ranks.upper, low.key, Format::kHighestKey, sampled, sum).key;
+  return {low.key, max(low.key, high), false};
+}
+
+// Adds elements of a pack to the candidates, those with ones in `marks`; `places` is how many there is room for. Whole warps call
+// it.
+template <typename Bits>
+__device__ void add_candidates(const Pack<Bits>& pack, unsigned int index, const Pack<Bits>& marks, unsigned int places,
+                               Shared<Bits>& shared) {
+  constexpr int kLanes = Pack<Bits>::kLanes;
+  const unsigned int lane = threadIdx.x % kWarp, before = (1u << lane) - 1;
+  unsigned int votes[kLanes], total = 0;
+#pragma unroll
+  for (int j = 0; j < kLanes; ++j) {
+    votes[j] = __ballot_sync(kAllLanes, marks.get(j) != 0);
+    total += __popc(votes[j]);
   }
-  const int upper = static_cast<int>(mean - margin);
-  if (upper >= 1) found.high = keys.select(upper, upper, 0, Format::kHighestKey, sampled, sum, reached);
-  return found;
+  if (!total) return;
+  unsigned int begin = 0;
+  if (lane == 0) begin = atomicAdd(&shared.tally.candidates, total);
+  begin = __shfl_sync(kAllLanes, begin, 0);
+#pragma unroll
+  for (int j = 0; j < kLanes; ++j) {
+    const unsigned int place = begin + __popc(votes[j] & before);
+    if (marks.get(j) && place < places) {
+      shared.bits[place] = pack.get(j);
+      if (place < kPlaces) shared.index[place] = index + j;
+    }
+    begin += __popc(votes[j]);
+  }
+}
+
+// The same of one element, by one thread.
+template <typename Bits>
+__device__ void add_candidate(Bits bits, unsigned int index, unsigned int places, Shared<Bits>& shared) {
+  const unsigned int place = atomicAdd(&shared.tally.candidates, 1u);
+  if (place >= places) return;
+  shared.bits[place] = bits;
+  if (place < kPlaces) shared.index[place] = index;
 }
 
 // One pass over the slice: counts and collects. `tally` in shared memory is this block's afterwards, once Blocks::sync() is over.
+// `batch` is what slice.load(slice.first) gives.
 template <typename Format>
-__device__ void collect(const Slice<Format>& slice, const Bracket& bracket, Shared<typename Format::Bits>& shared, Sum& sum) {
+__device__ void collect(const Slice<Format>& slice, const Batch<typename Format::Bits>& batch, const Bracket& where,
+                        Shared<typename Format::Bits>& shared, Sum& sum) {
   using Bits = typename Format::Bits;
-  const auto add = [&](Bits bits, unsigned int index) {
-    const unsigned int place = atomicAdd(&shared.tally.candidates, 1u);
-    if (place < kCandidates) {
-      shared.bits[place] = bits;
-      shared.index[place] = index;
-    }
-  };
-  if (bracket.few) {
-    const unsigned int bound = Format::pattern(bracket.low);
-    const auto look = [&](Bits bits, unsigned int index) {
-      if (Format::key(bits) >= bracket.low) add(bits, index);
-    };
-    slice.for_packs([&](const Pack<Bits>& pack, unsigned int index) {
-      if (!Format::any_reaches(pack, bound)) return;
-      for (int j = 0; j < Pack<Bits>::kLanes; ++j) look(pack.get(j), index + j);
+  constexpr int kLanes = Pack<Bits>::kLanes;
+  const unsigned int reach = Format::bound_below(where.low);
+  if (where.few) {
+    slice.for_packs(batch, [&](const Pack<Bits>& pack, unsigned int index, bool) {
+      Pack<Bits> marks;
+      bool any = false;
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        marks.word[w] = Format::exceeding(pack.word[w], reach);
+        any |= marks.word[w] != 0;
+      }
+      if (__any_sync(kAllLanes, any)) add_candidates(pack, index, marks, kPlaces, shared);
     });
-    slice.for_rest([&](unsigned int i) { look(slice.in[i], i); });
+    slice.for_rest([&](unsigned int i) {
+      if (Format::key(slice.in[i]) >= where.low) add_candidate(slice.in[i], i, kPlaces, shared);
+    });
     return;
   }
+  // Nothing is above NaN, nor above no upper end.
+  const unsigned int over = where.high < Format::kHighestKey ? Format::word_of_key(where.high) : 0u;
+  const unsigned int any_over = where.high < Format::kHighestKey ? kNone : 0u;
   unsigned int above = 0, at_high = 0, at_low = 0;
-  const auto look = [&](Bits bits, unsigned int index) {
+  // Counts an element that is inside, and says whether it is a candidate.
+  const auto is_candidate = [&](Bits bits) {
     const unsigned int key = Format::key(bits);
-    above += key > bracket.high;
-    if (key - bracket.low > bracket.high - bracket.low) return;  // outside, on either side
-    if (key == bracket.high) ++at_high;
-    else if (key == bracket.low) ++at_low;
-    else add(bits, index);
+    at_high += key == where.high;
+    at_low += key == where.low && key != where.high;
+    return key != where.high && key != where.low;
   };
-  slice.for_packs([&](const Pack<Bits>& pack, unsigned int index) {
-    for (int j = 0; j < Pack<Bits>::kLanes; ++j) look(pack.get(j), index + j);
+  slice.for_packs(batch, [&](const Pack<Bits>& pack, unsigned int index, bool there) {
+    Pack<Bits> marks;
+    unsigned int count = 0, inside = 0;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const unsigned int beyond = Format::exceeding(pack.word[w], over) & any_over;
+      marks.word[w] = there ? Format::exceeding(pack.word[w], reach) & ~beyond : 0u;
+      count += beyond & (kLanes == 4 ? 1u : 0x10001u);
+      inside |= marks.word[w];
+    }
+    if (there) above += kLanes == 4 ? count : (count & 0xFFFFu) + (count >> 16);
+    if (!__any_sync(kAllLanes, inside)) return;
+#pragma unroll
+    for (int j = 0; j < kLanes; ++j)
+      if (marks.get(j) && !is_candidate(pack.get(j))) marks.clear(j);
+    add_candidates(pack, index, marks, kCandidates, shared);
   });
-  slice.for_rest([&](unsigned int i) { look(slice.in[i], i); });
+  slice.for_rest([&](unsigned int i) {
+    const Bits bits = slice.in[i];
+    const unsigned int key = Format::key(bits);
+    above += where.high != kNone && key > where.high;
+    if (key >= where.low && key <= where.high && is_candidate(bits)) add_candidate(bits, i, kCandidates, shared);
+  });
   above = sum(above), at_high = sum(at_high), at_low = sum(at_low);
   if (threadIdx.x == 0) shared.tally.above = above, shared.tally.at_high = at_high, shared.tally.at_low = at_low;
 }
@@ -346,8 +541,8 @@ __device__ unsigned int radix_select(const Slice<Format>& slice, unsigned int k,
       digit = next;
       ++run;
     };
-    slice.for_packs([&](const Pack<Bits>& pack, unsigned int) {
-      for (int j = 0; j < Pack<Bits>::kLanes; ++j) look(pack.get(j));
+    slice.for_packs(slice.load(slice.first), [&](const Pack<Bits>& pack, unsigned int, bool there) {
+      for (int j = 0; j < Pack<Bits>::kLanes && there; ++j) look(pack.get(j));
     });
     slice.for_rest([&](unsigned int i) { look(slice.in[i]); });
     if (run) atomicAdd(&histogram[digit], run);
@@ -378,59 +573,75 @@ struct Verdict {
 // Reads the row, and decides. Every thread of the blocks that share the row must call it; 0 < k < n.
 template <typename Format>
 __device__ Verdict decide(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared) {
+  using Bits = typename Format::Bits;
   Sum sum{shared.partial};
-  Bracket where = whole_row();
   if (threadIdx.x == 0) shared.tally = {0, 0, 0, 0};
+  // Rows that need no sample: every element but the -infs is a candidate.
+  Bracket where{0, kNone, false};
+  Batch<Bits> batch;
   if (slice.n > kCandidates) {
-    take_sample(slice, shared);
-    Blocks::sync();
-    where = bracket<Format>(shared, slice.n, k, sum);
+    if (!bracket_few(slice, k, shared, where, batch)) where = bracket(slice, k, shared, sum);
   } else {
+    batch = slice.load(slice.first);
     __syncthreads();
   }
-  collect(slice, where, shared, sum);
+  collect(slice, batch, where, shared, sum);
   Blocks::sync();
 
-  const unsigned int candidates_there = of_block(&shared.tally.candidates);
-  const unsigned int above = __reduce_add_sync(kAllLanes, of_block(&shared.tally.above));
-  const unsigned int at_high = __reduce_add_sync(kAllLanes, of_block(&shared.tally.at_high));
-  const unsigned int at_low = __reduce_add_sync(kAllLanes, of_block(&shared.tally.at_low));
-  const unsigned int candidates = __reduce_add_sync(kAllLanes, candidates_there);
-  const bool room = candidates <= kSample && __reduce_max_sync(kAllLanes, candidates_there) <= kCandidates;
-  const unsigned int inside = at_high + candidates + at_low;
+  const unsigned int lane = threadIdx.x % kWarp;
+  Tally there{0, 0, 0, 0};
+  if (lane < Blocks::count()) there = *Blocks::twin(&shared.tally, lane);
+  const unsigned int candidates = __reduce_add_sync(kAllLanes, there.candidates);
+  const unsigned int places = where.few ? kPlaces : kCandidates;
+  const bool room = candidates <= kSample && __reduce_max_sync(kAllLanes, there.candidates) <= places;
+  const unsigned int above = __reduce_add_sync(kAllLanes, there.above);
+  const unsigned int at_high = __reduce_add_sync(kAllLanes, there.at_high);
+  const unsigned int inside = at_high + candidates + __reduce_add_sync(kAllLanes, there.at_low);
 
   Verdict verdict{0, false, false};
+  const unsigned int rank = k - above - at_high;  // among the candidates, if neither end of the bracket is the answer
   if (k <= above || k - above > inside || !room) {
     verdict.least = radix_select(slice, k, shared);
-    Blocks::arrive();
-    return verdict;
-  }
-  const unsigned int rank = k - above - at_high;  // among the candidates; wraps around if the answer is `high`
-  if (k <= above + at_high) {
+  } else if (k <= above + at_high) {
     verdict.least = where.high;
   } else if (rank > candidates) {
     verdict.least = where.low;
     verdict.all = above + inside == slice.n;
   } else {
     // The sample is no longer needed by anyone: the last sync said so.
-    unsigned int begin = 0;
-    for (unsigned int b = 0; b < Blocks::count(); ++b) {
-      const unsigned int count = __shfl_sync(kAllLanes, candidates_there, b);
-      const typename Format::Bits* const bits = Blocks::twin(shared.bits, b);
-      for (unsigned int i = threadIdx.x; i < count; i += kThreads) shared.keys[begin + i] = Format::key(bits[i]);
-      begin += count;
+    unsigned int end = there.candidates;  // of block `lane` in the row of all
+    for (unsigned int step = 1; step < kWarp; step *= 2) {
+      const unsigned int below = __shfl_up_sync(kAllLanes, end, step);
+      if (lane >= step) end += below;
+    }
+    for (unsigned int place = threadIdx.x; place - lane < candidates; place += kThreads) {
+      unsigned int block = 0, begin = 0;
+      for (unsigned int b = 0; b + 1 < Blocks::count(); ++b) {
+        const unsigned int end_of_b = __shfl_sync(kAllLanes, end, b);
+        if (place >= end_of_b) block = b + 1, begin = end_of_b;
+      }
+      if (place < candidates) shared.keys[place] = Format::key(Blocks::twin(shared.bits, block)[place - begin]);
     }
     __syncthreads();
-    Keys keys;
-    for (int j = 0; j < kKeysOfThread; ++j) {
-      const unsigned int place = threadIdx.x + j * kThreads;
-      keys.key[j] = place < candidates ? shared.keys[place] : 0u;
+    unsigned int separator;
+    if (candidates <= kSmall) {
+      if (threadIdx.x < kWarp) {
+        const Separator found = separate_by_warp<kSmall>(
+            candidates, rank, rank, [&](unsigned int place) { return shared.keys[place]; });
+        if (threadIdx.x == 0) shared.separator = found;
+      }
+      __syncthreads();
+      separator = shared.separator.key;
+    } else {
+      Keys keys;
+      for (int j = 0; j < kKeysOfThread; ++j) {
+        const unsigned int place = threadIdx.x + j * kThreads;
+        keys.key[j] = place < candidates ? shared.keys[place] : 0u;
+      }
+      separator = keys.separate(rank, rank, where.low, min(where.high, Format::kHighestKey), candidates, sum).key;
     }
-    unsigned int reached;
-    const unsigned int highest = where.high < Format::kHighestKey ? where.high : Format::kHighestKey;
-    const unsigned int separator = keys.select(rank, rank, where.low, highest, candidates, sum, reached);
     // It separates candidates; what is not above the bracket's lower end is none, and must not come through with all of them.
-    verdict.least = separator > where.low ? separator : where.low + !where.few;
+    verdict.least = max(separator, where.low + !where.few);
     verdict.candidates_only = where.few;
   }
   Blocks::arrive();
@@ -441,7 +652,8 @@ template <typename Format>
 __device__ void mask_rows(const void* in, void* out, long long in_stride, long long out_stride, long long batch, long long n,
                           const void* k_rows, int k_bytes, long long k_stride, long long k_scalar) {
   using Bits = typename Format::Bits;
-  __shared__ Shared<Bits> shared;
+  extern __shared__ __align__(16) unsigned char memory[];
+  Shared<Bits>& shared = *reinterpret_cast<Shared<Bits>*>(memory);
   for (long long row = blockIdx.x / Blocks::count(); row < batch; row += gridDim.x / Blocks::count()) {
     const Slice<Format> slice(static_cast<const Bits*>(in) + row * in_stride, static_cast<Bits*>(out) + row * out_stride, n);
     // The same for all blocks that share the row, so the barriers below are met by all threads or by none.
@@ -471,8 +683,9 @@ __device__ void mask_rows(const void* in, void* out, long long in_stride, long l
 #ifndef FORMAT
 #error "define FORMAT as Float32, Float16 or Bfloat16"
 #endif
+static_assert(sizeof(Shared<FORMAT::Bits>) <= SHARED_BYTES, "too little shared memory");
 
-// Strides are in elements. Any grid of at least one block (cluster), kThreads threads.
+// Strides are in elements. Any grid of at least one block (cluster), kThreads threads, SHARED_BYTES of dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS_PER_SM)
     bracket_mask(const void* in, void* out, long long in_stride, long long out_stride, long long batch, long long vocab,
                  const void* k_rows, int k_bytes, long long k_stride, long long k_scalar) {

@@ -57,23 +57,34 @@ _CLUSTERS = (1, 2, 4, 8, 16)
 
 
 class Tuning(NamedTuple):
-    """How the kernel is compiled."""
+    """How the kernel is compiled; see bracket_mask.cu."""
 
     threads: int = 512
     """In a block."""
-    sample: int = 4096
+    sample: int = 8192
     """Elements sampled in a row; also how many candidates a row may have. A multiple of the threads."""
-    candidates: int = 2048
-    """How many of them a block may have."""
-    blocks_per_sm: int = 3
+    sketch: int = 4096
+    """Elements sampled in a row for a small k."""
+    candidates: int = 6144
+    """How many candidates a block may have."""
+    places: int = 2048
+    """How many of a small k, whose places in the row are noted."""
+    blocks_per_sm: int = 2
     """How many blocks' registers an SM must have room for."""
-    sigmas: int = 6
+    unroll: int = 4
+    """16-byte loads that a thread has under way."""
+    sigmas: int = 5
     """Half the bracket's width in the sample, in standard deviations of where the k-th largest element is there …"""
-    margin: int = 8
+    margin: int = 2
     """… and this many elements. Smaller numbers make narrower brackets, which miss more often."""
 
-    def defines(self) -> tuple[tuple[str, str], ...]:
-        return tuple(zip((name.upper() for name in self._fields), map(str, self)))
+    def shared_bytes(self, element_size: int) -> int:
+        keys = self.sample + self.sketch * element_size // 16 + self.candidates
+        return -(-(keys * element_size + 4 * self.places + 8 * self.threads // 32 + 3 * 1024 + 64) // 16) * 16
+
+    def defines(self, element_size: int) -> tuple[tuple[str, str], ...]:
+        names = (*(name.upper() for name in self._fields), "SHARED_BYTES")
+        return tuple(zip(names, map(str, (*self, self.shared_bytes(element_size)))))
 
 
 _TUNING = Tuning()
@@ -125,7 +136,8 @@ def _cluster(device: int, batch: int, row_bytes: int) -> int:
 @functools.cache
 def _kernel(dtype: torch.dtype, cluster: int, tuning: Tuning) -> Kernel:
     options = BuildOptions(defines=_defines(formats.FORMATS[dtype].name, cluster > 1, tuning))
-    return Kernel(_BRACKET, "bracket_mask", _PARAMETERS, options=options, cluster=cluster)
+    shared_bytes = tuning.shared_bytes(dtype.itemsize)
+    return Kernel(_BRACKET, "bracket_mask", _PARAMETERS, options=options, shared_bytes=shared_bytes, cluster=cluster)
 
 
 @functools.cache
@@ -136,7 +148,7 @@ def _radix_kernel(dtype: torch.dtype) -> Kernel:
 
 
 def _defines(dtype: str, clustered: bool, tuning: Tuning) -> tuple[tuple[str, str], ...]:
-    return (_format(dtype), ("CLUSTERS", str(int(clustered))), *tuning.defines())
+    return (_format(dtype), ("CLUSTERS", str(int(clustered))), *tuning.defines(formats.BY_NAME[dtype].bits.itemsize))
 
 
 def _format(dtype: str) -> tuple[str, str]:

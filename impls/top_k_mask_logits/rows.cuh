@@ -1,7 +1,6 @@
 // Rows of logits as bits: the order of the values as integer keys, and 16 bytes at a time. What the mask kernels share.
 //
-// Elements are handled as bits, never as floating-point numbers (but for a filter that may err on one side): a NaN's payload
-// survives, and no compiler flag can flush a subnormal.
+// Elements are moved as bits, never as floating-point numbers, so that a NaN's payload survives.
 
 #pragma once
 
@@ -30,10 +29,14 @@ struct Format {
     return Bits(bits & kSign ? kInfinity - magnitude : kInfinity + magnitude);
   }
 
-  // A pattern that has this key.
-  static __device__ Bits pattern(unsigned int key) {
-    return Bits(key >= kInfinity ? key - kInfinity : kSign | (kInfinity - key));
+  // Words full of an element, and of one that has this key.
+  static __device__ unsigned int word(Bits bits) { return sizeof(Bits) == 4 ? bits : bits * 0x10001u; }
+  static __device__ unsigned int word_of_key(unsigned int key) {
+    return word(Bits(key >= kInfinity ? key - kInfinity : kSign | (kInfinity - key)));
   }
+
+  // The bound that exactly the elements with this key and above exceed (see `exceeding`): NaN for all, +inf for NaN alone.
+  static __device__ unsigned int bound_below(unsigned int key) { return word_of_key(key ? key - 1 : kHighestKey); }
 };
 
 // 16 bytes of a row: the widest load and store there is.
@@ -46,10 +49,10 @@ struct alignas(16) Pack {
   __device__ Bits get(int lane) const {
     return Bits(word[lane / kLanesOfWord] >> (8 * sizeof(Bits) * (lane % kLanesOfWord)));
   }
-  static __device__ Pack filled(Bits bits) {
-    const unsigned int both = sizeof(Bits) == 4 ? bits : bits * 0x10001u;
-    return {{both, both, both, both}};
+  __device__ void clear(int lane) {
+    word[lane / kLanesOfWord] &= kLanesOfWord == 1 ? 0u : lane % 2 ? 0xFFFFu : 0xFFFF0000u;
   }
+  static __device__ Pack filled(unsigned int word) { return {{word, word, word, word}}; }
   // Each element e becomes f(e).
   template <typename F>
   __device__ Pack mapped(F f) const {
@@ -62,35 +65,21 @@ struct alignas(16) Pack {
   }
 };
 
+// Each format tells which elements of a word are greater than their twins in `bound`, or not comparable since one of both is NaN:
+// all ones in their place, else zeros. Numbers are compared as what they are, subnormals included, so these sources must not be
+// compiled with a flag that flushes those.
 struct Float32 : Format<unsigned int, 0x7F800000u> {
-  // A quick test of 16 bytes: false only if every element is less than the one with the pattern `bound`. It may also be true
-  // otherwise, as it is for NaN.
-  static __device__ bool any_reaches(const Pack<Bits>& pack, unsigned int bound) {
-    bool any = false;
-    for (int w = 0; w < 4; ++w) any |= !(__uint_as_float(pack.word[w]) < __uint_as_float(bound));
-    return any;
+  static __device__ unsigned int exceeding(unsigned int word, unsigned int bound) {
+    return __uint_as_float(word) <= __uint_as_float(bound) ? 0u : ~0u;
   }
 };
 
 struct Float16 : Format<unsigned short, 0x7C00> {
-  static __device__ bool any_reaches(const Pack<Bits>& pack, unsigned int bound) {
-    unsigned int any = 0;
-    for (int w = 0; w < 4; ++w) any |= ptx::hgeu2(pack.word[w], bound * 0x10001u);
-    return any != 0;
-  }
+  static __device__ unsigned int exceeding(unsigned int word, unsigned int bound) { return ptx::hgtu2(word, bound); }
 };
 
 struct Bfloat16 : Format<unsigned short, 0x7F80> {
-  static __device__ bool any_reaches(const Pack<Bits>& pack, unsigned int bound) {
-    const float least = __uint_as_float(bound << 16);
-    bool any = false;
-    for (int w = 0; w < 4; ++w) {
-      const float2 pair = ptx::unpack_bfloat16(pack.word[w]);
-      any |= !(pair.x < least);
-      any |= !(pair.y < least);
-    }
-    return any;
-  }
+  static __device__ unsigned int exceeding(unsigned int word, unsigned int bound) { return ptx::bgtu2(word, bound); }
 };
 
 // A row of n elements cut at 16-byte boundaries: `head` single elements, `packs` packs, and single elements from `tail` on.

@@ -117,9 +117,10 @@ inline unsigned int hmul2(unsigned int x, unsigned int y) {
   const float2 a = unpack_half(x), b = unpack_half(y);
   return pack_half(a.x * b.x, a.y * b.y);
 }
-inline unsigned int hgeu2(unsigned int x, unsigned int y) {
-  const float2 a = unpack_half(x), b = unpack_half(y);
-  return (a.x < b.x ? 0u : 0xFFFFu) | (a.y < b.y ? 0u : 0xFFFF0000u);
+inline unsigned int warpcheck_gtu2(float2 a, float2 b) {
+  return (a.x <= b.x ? 0u : 0xFFFFu) | (a.y <= b.y ? 0u : 0xFFFF0000u);
 }
+inline unsigned int hgtu2(unsigned int x, unsigned int y) { return warpcheck_gtu2(unpack_half(x), unpack_half(y)); }
+inline unsigned int bgtu2(unsigned int x, unsigned int y) { return warpcheck_gtu2(unpack_bfloat16(x), unpack_bfloat16(y)); }
 
 }  // namespace ptx
