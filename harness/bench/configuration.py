@@ -75,7 +75,7 @@ def measure(request: Measure, device: Device, tell: Tell) -> Result:
     about: dict[str, Any] = {"operator": workload.operator, "workload": workload.name, "name": request.spec}
     try:
         tell(Doing("loading", may_compile=True))
-        kernel = subject.load(workload.operator, request.spec)
+        kernel = subject.load(workload.operator, request.spec, device.name)
         about["name"] = kernel.name
         if (why := kernel.unsupported(workload)) is not None:
             raise Unfit(why)

@@ -87,7 +87,7 @@ def _machine(device: Device) -> dict[str, str]:
 
 def _inspect(request: protocol.Inspect, device: Device) -> Reply:
     try:
-        found = subject.load(request.operator, request.spec)
+        found = subject.load(request.operator, request.spec, device.name)
         cannot_run = found.kernel.unavailable(device.name) if isinstance(found.kernel, Implementation) else None
     except (UnknownImplementation, BadHook) as error:
         return Unusable(str(error))

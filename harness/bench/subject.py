@@ -61,13 +61,13 @@ def _keywords(kernel: Implementation, call: Call) -> dict[str, Any]:
     return {**call.kwargs, **kernel.tuning(0)}
 
 
-def load(operator: str, spec: str) -> Subject:
-    """A competitor by its name, or an implementation by its spec. Raises UnknownImplementation."""
+def load(operator: str, spec: str, device: str) -> Subject:
+    """A competitor by its name, or an implementation by its spec, on "cpu" or "cuda". Raises UnknownImplementation."""
     for competitor in workloads.of(operator).COMPETITORS:
         if competitor.name == spec:
             return Subject(spec, competitor.semantics, False, competitor)
     found = implementations.load(operator, spec)
-    return Subject(found.name, (found.semantics,), not found.nondeterministic, found)
+    return Subject(found.name, (found.semantics(device),), not found.nondeterministic, found)
 
 
 def outputs_of(operator: str, result: Any) -> dict[str, Tensor]:

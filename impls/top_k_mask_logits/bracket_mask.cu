@@ -37,7 +37,7 @@ constexpr int kCandidates = CANDIDATES;  // how many candidates a block can hold
 constexpr int kPlaces = PLACES;          // … and where they are
 constexpr int kUnroll = UNROLL;          // packs that a thread loads before it looks at the first
 constexpr int kKeysOfThread = kSample / kThreads;
-constexpr int kSmall = 16 * kWarp;       // keys among which one warp selects
+constexpr int kSmall = 16 * kWarp;       // keys that are few enough to be counted by every warp
 constexpr unsigned int kSparsity = 16;   // one pack in so many is sampled, or fewer
 constexpr unsigned int kNone = ~0u;      // above every key
 constexpr int kMostBlocks = 16;          // that share a row; a power of two, as all counts of blocks
@@ -102,6 +102,7 @@ struct Shared {
   unsigned int index[kPlaces];
   Tally tally;
   unsigned int partial[2][kWarps];
+  unsigned int counts[2][kWarps][kWarp];
   unsigned int histogram[2][kBins];
   unsigned int merged[kBins];
   Choice<unsigned int> choice;
@@ -141,31 +142,55 @@ __device__ Separator separate(unsigned int rank, unsigned int enough, unsigned i
   return found;
 }
 
-// The same by one warp, of keys that `load(place)` gives, place < all. It needs no barrier, which is what a step costs a block.
-// Of more than kSmall keys several make one: the largest counts, and `reached` is less than it might be.
-template <int kMost, typename Load>
-__device__ Separator separate_by_warp(unsigned int all, unsigned int rank, unsigned int enough, Load load) {
-  constexpr int kEach = kSmall / kWarp, kRounds = (kMost + kWarp - 1) / kWarp;
-  const unsigned int lane = threadIdx.x % kWarp;
-  unsigned int key[kEach] = {};
-  unsigned int lowest = kNone, highest = 0;
+// The same of keys in shared memory, kSmall or a few more: each lane of a warp counts for a trial of its own, each warp a part of
+// the keys. So a round, of one barrier, leaves a 33rd of the range. Every thread of the block calls it.
+template <typename Bits>
+__device__ Separator separate_small(const Bits* keys, unsigned int all, unsigned int rank, unsigned int enough,
+                                    unsigned int lowest, unsigned int highest, unsigned int (*partial)[kWarps][kWarp]) {
+  const unsigned int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  Separator found{lowest, all};
+  for (int turn = 0; found.reached > enough && found.key < highest; turn ^= 1) {
+    const unsigned int step = (highest - found.key) / (kWarp + 1) + 1;
+    const unsigned int trial = found.key + step * (lane + 1);  // may be above every key, and is less than 2^32
+    unsigned int mine = 0;
+#pragma unroll 4
+    for (unsigned int i = warp; i < all; i += kWarps) mine += keys[i] >= trial;
+    partial[turn][warp][lane] = mine;
+    __syncthreads();
+    unsigned int count = 0;
 #pragma unroll
-  for (int j = 0; j < kRounds; ++j) {
-    const unsigned int place = j * kWarp + lane;
-    if (place < all) key[j % kEach] = max(key[j % kEach], static_cast<unsigned int>(load(place)));
+    for (int w = 0; w < kWarps; ++w) count += partial[turn][w][lane];
+    const unsigned int passed = __popc(__ballot_sync(kAllLanes, count >= rank));  // lanes 0 to passed - 1: counts fall
+    const unsigned int reached = __shfl_sync(kAllLanes, count, passed ? passed - 1 : 0);
+    highest = min(highest, found.key + step * (passed + 1) - 1);
+    if (passed) found = {found.key + step * passed, reached};
   }
+  return found;
+}
+
+// A key that at least `rank` of the places' keys reach, and not many more, by one warp: the rank-th largest of what is the largest
+// in each lane; rank <= kWarp / 2. `load(place)` gives the key of a place < all.
+template <int kMost, typename Load>
+__device__ Separator separate_largest(unsigned int all, unsigned int rank, Load load) {
+  constexpr int kEach = (kMost + kWarp - 1) / kWarp;
+  const unsigned int lane = threadIdx.x % kWarp;
+  unsigned int key[kEach], largest = 0;
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
-    if (j * kWarp + lane < all) lowest = min(lowest, key[j]), highest = max(highest, key[j]);
+    key[j] = j * kWarp + lane < all ? static_cast<unsigned int>(load(j * kWarp + lane)) : 0u;
+    largest = max(largest, key[j]);
   }
-  lowest = __reduce_min_sync(kAllLanes, lowest);
-  highest = __reduce_max_sync(kAllLanes, highest);
-  return separate(rank, enough, lowest, highest, all, [&](unsigned int trial) {
-    unsigned int mine = 0;
+  unsigned int before = 0;  // lanes in front of this one when they stand in order
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) mine += key[j] >= trial;
-    return __reduce_add_sync(kAllLanes, mine);
-  });
+  for (unsigned int l = 0; l < kWarp; ++l) {
+    const unsigned int other = __shfl_sync(kAllLanes, largest, l);
+    before += other > largest || (other == largest && l < lane);
+  }
+  const unsigned int found = __shfl_sync(kAllLanes, largest, __ffs(static_cast<int>(__ballot_sync(kAllLanes, before == rank - 1))) - 1);
+  unsigned int mine = 0;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) mine += key[j] >= found;
+  return {found, __reduce_add_sync(kAllLanes, mine)};
 }
 
 // Keys spread over the block's threads. Places that hold none have key 0.
@@ -344,7 +369,7 @@ struct Ranks {
     const float mean = static_cast<float>(k) * density;
     const float margin = sigmas * sqrtf(mean * (1.0f - static_cast<float>(k) / static_cast<float>(n))) + kMargin;
     lower = static_cast<unsigned int>(mean + margin) + 1;
-    enough = lower + lower / 4;
+    enough = lower + static_cast<unsigned int>(0.25f * margin) + 1;
     upper = static_cast<int>(mean - margin);
   }
 
@@ -355,7 +380,7 @@ struct Ranks {
 };
 
 // For a small k: from the largest key of each pack sampled. Few packs have more than one of the sample's largest keys, so these
-// will do, and at least as many keys reach what so many packs do. Does not find one when too many are equal.
+// will do, and at least as many keys reach what so many packs do. Does not find one for other k, or when too many are equal.
 template <typename Format>
 __device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared, Bracket& where,
                             Batch<typename Format::Bits>& batch) {
@@ -363,7 +388,9 @@ __device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<t
   constexpr int kLanes = Pack<Bits>::kLanes, kMost = kSketch / kLanes;
   const unsigned int count = packs_to_sample(slice, kSketch), packs = count * Blocks::count();
   const Ranks ranks(packs * kLanes, slice.n, k, kSigmasSmall);
-  const bool may = ranks.lower <= packs / 4 && ranks.lower <= kSmall / 4 && ranks.fits(ranks.enough);
+  const bool by_warp = ranks.lower <= kWarp / 2;
+  const unsigned int enough = by_warp ? 2 * ranks.lower : ranks.lower + ranks.lower / 4;
+  const bool may = ranks.lower <= packs / 4 && ranks.fits(enough);
   if (!may) {
     batch = slice.load(slice.first);
     return false;
@@ -377,20 +404,28 @@ __device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<t
   // What the pass over the row begins with is under way while the bracket is looked for.
   batch = slice.load(slice.first);
   Blocks::sync();
-  if (threadIdx.x < kWarp) {
-    const Spread spread;
-    // Places go in steps of a warp through the blocks, so the last ones of each may be missing.
-    const unsigned int places = (count + kWarp - 1) / kWarp * kWarp * Blocks::count();
-    constexpr int kMostPlaces = kMost % (kMostBlocks * kWarp) ? kMost + kMostBlocks * kWarp : kMost;
-    const Separator found = separate_by_warp<kMostPlaces>(places, ranks.lower, ranks.enough, [&](unsigned int place) {
-      const unsigned int at = spread.at(place);
-      return at < count ? Blocks::twin(shared.largest, spread.block(place))[at] : Bits(0);
-    });
+  constexpr int kMostPlaces = kMost % (kMostBlocks * kWarp) ? kMost + kMostBlocks * kWarp : kMost;
+  static_assert(kMostPlaces <= kSample, "unsupported samples");
+  const Spread spread;
+  // Places go in steps of a warp through the blocks, so the last ones of each may be missing.
+  const unsigned int places = (count + kWarp - 1) / kWarp * kWarp * Blocks::count();
+  const auto load = [&](unsigned int place) {
+    const unsigned int at = spread.at(place);
+    return at < count ? Blocks::twin(shared.largest, spread.block(place))[at] : Bits(0);
+  };
+  Separator found{0, 0};
+  if (by_warp) {
+    if (threadIdx.x < kWarp) found = separate_largest<kMostPlaces>(places, ranks.lower, load);
     if (threadIdx.x == 0) shared.separator = found;
+    __syncthreads();
+    found = shared.separator;
+  } else {
+    for (unsigned int place = threadIdx.x; place < places; place += kThreads) shared.keys[place] = load(place);
+    __syncthreads();
+    found = separate_small(shared.keys, places, ranks.lower, enough, 0, Format::kHighestKey, shared.counts);
   }
-  __syncthreads();
-  where = {shared.separator.key, kNone, true};
-  return where.low && shared.separator.reached <= ranks.enough;
+  where = {found.key, kNone, true};
+  return found.key && found.reached <= enough;
 }
 
 // For any k, from all keys of a larger sample.
@@ -480,9 +515,10 @@ __device__ void collect(const Slice<Format>& slice, const Batch<typename Format:
     });
     return;
   }
-  // Nothing is above NaN, nor above no upper end.
-  const unsigned int over = where.high < Format::kHighestKey ? Format::word_of_key(where.high) : 0u;
-  const unsigned int any_over = where.high < Format::kHighestKey ? kNone : 0u;
+  // Nothing is above NaN. Without an upper end, keys equal to the lower one may be many: they are counted as they come.
+  const bool open = where.high == kNone;
+  const unsigned int over = Format::word_of_key(open ? where.low : where.high);
+  const unsigned int some_over = (open ? where.low : where.high) < Format::kHighestKey ? kNone : 0u;
   unsigned int above = 0, at_high = 0, at_low = 0;
   // Counts an element that is inside, and says whether it is a candidate.
   const auto is_candidate = [&](Bits bits) {
@@ -496,16 +532,20 @@ __device__ void collect(const Slice<Format>& slice, const Batch<typename Format:
     unsigned int count = 0, inside = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      const unsigned int beyond = Format::exceeding(pack.word[w], over) & any_over;
-      marks.word[w] = there ? Format::exceeding(pack.word[w], reach) & ~beyond : 0u;
-      count += beyond & (kLanes == 4 ? 1u : 0x10001u);
+      const unsigned int beyond = Format::exceeding(pack.word[w], over) & some_over;
+      const unsigned int between = Format::exceeding(pack.word[w], reach) & ~beyond;
+      marks.word[w] = open ? beyond : there ? between : 0u;
+      count += (open ? between : beyond) & (kLanes == 4 ? 1u : 0x10001u);
       inside |= marks.word[w];
     }
-    if (there) above += kLanes == 4 ? count : (count & 0xFFFFu) + (count >> 16);
+    count = kLanes == 4 ? count : (count & 0xFFFFu) + (count >> 16);
+    if (there) (open ? at_low : above) += count;
     if (!__any_sync(kAllLanes, inside)) return;
+    if (!open) {
 #pragma unroll
-    for (int j = 0; j < kLanes; ++j)
-      if (marks.get(j) && !is_candidate(pack.get(j))) marks.clear(j);
+      for (int j = 0; j < kLanes; ++j)
+        if (marks.get(j) && !is_candidate(pack.get(j))) marks.clear(j);
+    }
     add_candidates(pack, index, marks, kCandidates, shared);
   });
   slice.for_rest([&](unsigned int i) {
@@ -624,21 +664,16 @@ __device__ Verdict decide(const Slice<Format>& slice, unsigned int k, Shared<typ
     }
     __syncthreads();
     unsigned int separator;
+    const unsigned int highest = min(where.high, Format::kHighestKey);
     if (candidates <= kSmall) {
-      if (threadIdx.x < kWarp) {
-        const Separator found = separate_by_warp<kSmall>(
-            candidates, rank, rank, [&](unsigned int place) { return shared.keys[place]; });
-        if (threadIdx.x == 0) shared.separator = found;
-      }
-      __syncthreads();
-      separator = shared.separator.key;
+      separator = separate_small(shared.keys, candidates, rank, rank, where.low, highest, shared.counts).key;
     } else {
       Keys keys;
       for (int j = 0; j < kKeysOfThread; ++j) {
         const unsigned int place = threadIdx.x + j * kThreads;
         keys.key[j] = place < candidates ? shared.keys[place] : 0u;
       }
-      separator = keys.separate(rank, rank, where.low, min(where.high, Format::kHighestKey), candidates, sum).key;
+      separator = keys.separate(rank, rank, where.low, highest, candidates, sum).key;
     }
     // It separates candidates; what is not above the bracket's lower end is none, and must not come through with all of them.
     verdict.least = max(separator, where.low + !where.few);

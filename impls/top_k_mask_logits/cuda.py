@@ -68,7 +68,7 @@ class Tuning(NamedTuple):
     candidates: int = 6144
     """How many candidates a block may have."""
     places: int = 2048
-    """How many of a small k, whose places in the row are noted."""
+    """How many of a small k, whose places in the row are noted; twice as many of 16 bits, of which a pack has more."""
     blocks_per_sm: int = 2
     """How many blocks' registers an SM must have room for."""
     unroll: int = 4
@@ -80,11 +80,14 @@ class Tuning(NamedTuple):
 
     def shared_bytes(self, element_size: int) -> int:
         keys = self.sample + self.sketch * element_size // 16 + self.candidates
-        return -(-(keys * element_size + 4 * self.places + 8 * self.threads // 32 + 3 * 1024 + 64) // 16) * 16
+        return -(-(keys * element_size + 4 * self._places(element_size) + 9 * self.threads + 3 * 1024 + 64) // 16) * 16
 
     def defines(self, element_size: int) -> tuple[tuple[str, str], ...]:
-        names = (*(name.upper() for name in self._fields), "SHARED_BYTES")
-        return tuple(zip(names, map(str, (*self, self.shared_bytes(element_size)))))
+        values = {**self._asdict(), "places": self._places(element_size), "shared_bytes": self.shared_bytes(element_size)}
+        return tuple((name.upper(), str(value)) for name, value in values.items())
+
+    def _places(self, element_size: int) -> int:
+        return self.places * 4 // element_size
 
 
 _TUNING = Tuning()
