@@ -37,7 +37,7 @@ constexpr int kCandidates = CANDIDATES;  // how many candidates a block can hold
 constexpr int kPlaces = PLACES;          // … and where they are
 constexpr int kUnroll = UNROLL;          // packs that a thread loads before it looks at the first
 constexpr int kKeysOfThread = kSample / kThreads;
-constexpr int kSmall = 16 * kWarp;       // keys that are few enough to be counted by every warp
+constexpr unsigned int kGroup = 4;       // packs that are sampled together: what memory hands out at a time
 constexpr unsigned int kSparsity = 16;   // one pack in so many is sampled, or fewer
 constexpr unsigned int kNone = ~0u;      // above every key
 constexpr int kMostBlocks = 16;          // that share a row; a power of two, as all counts of blocks
@@ -89,24 +89,19 @@ struct alignas(16) Tally {
   unsigned int candidates;  // the others inside; counted even where there is no room for them
 };
 
-// A key, and how many of some keys reach it.
-struct Separator {
-  unsigned int key, reached;
-};
-
 template <typename Bits>
 struct Shared {
-  Bits keys[kSample];  // first the block's share of the sample, for its peers to read; then all blocks' candidates
+  Bits keys[kSample];  // the block's share of the sample, for its peers to read
   Bits largest[kSketch / Pack<Bits>::kLanes];  // of each pack sampled, for the peers likewise
   Bits bits[kCandidates];
   unsigned int index[kPlaces];
   Tally tally;
   unsigned int partial[2][kWarps];
-  unsigned int counts[2][kWarps][kWarp];
+  unsigned int largest_of[kWarps][kWarp];
   unsigned int histogram[2][kBins];
   unsigned int merged[kBins];
   Choice<unsigned int> choice;
-  Separator separator;
+  unsigned int separator, reached, highest;
 };
 
 // Adds a number up over the block, for all of its threads. Two sets of partial sums take turns: one barrier a sum is enough.
@@ -125,87 +120,59 @@ struct Sum {
   }
 };
 
-// Finds a key that at least `rank` keys reach, and at most `enough` of them unless more are equal: with enough == rank, one that
-// separates the rank largest from the rest. All keys, and there are `all`, are in [lowest, highest]; 1 <= rank <= all.
-// `reaching(key)` counts those that reach a key that is not 0.
-template <typename Reaching>
-__device__ Separator separate(unsigned int rank, unsigned int enough, unsigned int lowest, unsigned int highest, unsigned int all,
-                              Reaching reaching) {
-  const unsigned int differing = lowest ^ highest;
-  int bit = differing ? 31 - __clz(static_cast<int>(differing)) : -1;
-  Separator found{differing ? highest & ~((2u << bit) - 1) : highest, all};
-  for (; bit >= 0 && found.reached > enough; --bit) {
-    const unsigned int trial = found.key | 1u << bit;
-    const unsigned int count = reaching(trial);
-    if (count >= rank) found = {trial, count};
-  }
-  return found;
-}
-
-// The same of keys in shared memory, kSmall or a few more: each lane of a warp counts for a trial of its own, each warp a part of
-// the keys. So a round, of one barrier, leaves a 33rd of the range. Every thread of the block calls it.
-template <typename Bits>
-__device__ Separator separate_small(const Bits* keys, unsigned int all, unsigned int rank, unsigned int enough,
-                                    unsigned int lowest, unsigned int highest, unsigned int (*partial)[kWarps][kWarp]) {
-  const unsigned int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  Separator found{lowest, all};
-  for (int turn = 0; found.reached > enough && found.key < highest; turn ^= 1) {
-    const unsigned int step = (highest - found.key) / (kWarp + 1) + 1;
-    const unsigned int trial = found.key + step * (lane + 1);  // may be above every key, and is less than 2^32
-    unsigned int mine = 0;
-#pragma unroll 4
-    for (unsigned int i = warp; i < all; i += kWarps) mine += keys[i] >= trial;
-    partial[turn][warp][lane] = mine;
+// A key that separates the `rank` largest of keys that are spread over the block's threads from the rest, ties of the last included:
+// found by what looks like a radix select, but within [lowest, highest], which holds the key of that rank. Places without a key have
+// key 0. Every thread of the block calls it.
+template <int kEach, typename Bits>
+__device__ unsigned int separate(const unsigned int (&key)[kEach], unsigned int rank, unsigned int lowest, unsigned int highest,
+                                 Shared<Bits>& shared) {
+  for (;;) {
+    const unsigned int span = highest - lowest;
+    const int shift = span < kBins ? 0 : 24 - __clz(static_cast<int>(span));
+    for (int i = threadIdx.x; i < kBins; i += kThreads) shared.merged[i] = 0;
     __syncthreads();
-    unsigned int count = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) count += partial[turn][w][lane];
-    const unsigned int passed = __popc(__ballot_sync(kAllLanes, count >= rank));  // lanes 0 to passed - 1: counts fall
-    const unsigned int reached = __shfl_sync(kAllLanes, count, passed ? passed - 1 : 0);
-    highest = min(highest, found.key + step * (passed + 1) - 1);
-    if (passed) found = {found.key + step * passed, reached};
+    for (int j = 0; j < kEach; ++j)
+      if (key[j] - lowest <= span) atomicAdd(&shared.merged[(key[j] - lowest) >> shift], 1u);
+    __syncthreads();
+    if (threadIdx.x < kWarp) choose(shared.merged, rank, &shared.choice);
+    __syncthreads();
+    lowest += shared.choice.digit << shift;
+    rank = shared.choice.rank;
+    if (shift == 0 || shared.choice.population == rank) return lowest;
+    highest = min(highest, lowest + (1u << shift) - 1);
   }
-  return found;
 }
 
-// A key that at least `rank` of the places' keys reach, and not many more, by one warp: the rank-th largest of what is the largest
-// in each lane; rank <= kWarp / 2. `load(place)` gives the key of a place < all.
-template <int kMost, typename Load>
-__device__ Separator separate_largest(unsigned int all, unsigned int rank, Load load) {
-  constexpr int kEach = (kMost + kWarp - 1) / kWarp;
+// The same, roughly: at least `rank` keys reach it, and not many more. Of the keys that are in one lane of any warp only the largest
+// counts; rank <= kWarp / 2. `reached` becomes how many of the threads' largest keys reach it.
+template <typename Bits>
+__device__ unsigned int separate_roughly(unsigned int largest, unsigned int rank, Shared<Bits>& shared, unsigned int& reached) {
   const unsigned int lane = threadIdx.x % kWarp;
-  unsigned int key[kEach], largest = 0;
+  shared.largest_of[threadIdx.x / kWarp][lane] = largest;
+  __syncthreads();
+  if (threadIdx.x < kWarp) {
+    unsigned int key[kWarps];
 #pragma unroll
-  for (int j = 0; j < kEach; ++j) {
-    key[j] = j * kWarp + lane < all ? static_cast<unsigned int>(load(j * kWarp + lane)) : 0u;
-    largest = max(largest, key[j]);
+    for (int w = 0; w < kWarps; ++w) largest = max(largest, key[w] = shared.largest_of[w][lane]);
+    unsigned int before = 0;  // lanes in front of this one when they stand in order
+#pragma unroll 8
+    for (unsigned int l = 0; l < kWarp; ++l) {
+      const unsigned int other = __shfl_sync(kAllLanes, largest, l);
+      before += other > largest || (other == largest && l < lane);
+    }
+    const unsigned int place = __ffs(static_cast<int>(__ballot_sync(kAllLanes, before == rank - 1))) - 1;
+    const unsigned int found = __shfl_sync(kAllLanes, largest, place);
+    unsigned int mine = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) mine += key[w] >= found;
+    mine = __reduce_add_sync(kAllLanes, mine);
+    if (lane == 0) shared.separator = found, shared.reached = mine;
   }
-  unsigned int before = 0;  // lanes in front of this one when they stand in order
-#pragma unroll
-  for (unsigned int l = 0; l < kWarp; ++l) {
-    const unsigned int other = __shfl_sync(kAllLanes, largest, l);
-    before += other > largest || (other == largest && l < lane);
-  }
-  const unsigned int found = __shfl_sync(kAllLanes, largest, __ffs(static_cast<int>(__ballot_sync(kAllLanes, before == rank - 1))) - 1);
-  unsigned int mine = 0;
-#pragma unroll
-  for (int j = 0; j < kEach; ++j) mine += key[j] >= found;
-  return {found, __reduce_add_sync(kAllLanes, mine)};
+  __syncthreads();
+  reached = shared.reached;
+  return shared.separator;
 }
-
-// Keys spread over the block's threads. Places that hold none have key 0.
-struct Keys {
-  unsigned int key[kKeysOfThread];
-
-  __device__ Separator separate(unsigned int rank, unsigned int enough, unsigned int lowest, unsigned int highest,
-                                unsigned int all, Sum& sum) const {
-    return ::separate(rank, enough, lowest, highest, all, [&](unsigned int trial) {
-      unsigned int mine = 0;
-      for (int j = 0; j < kKeysOfThread; ++j) mine += key[j] >= trial;
-      return sum(mine);
-    });
-  }
-};
 
 template <typename Bits>
 struct Batch {
@@ -318,11 +285,11 @@ __device__ unsigned int packs_to_sample(const Slice<Format>& slice, unsigned int
   // Of the block that has fewest: when all have as many chunks, it is the one with the last, which may be short.
   unsigned int own = chunks / blocks * kThreads;
   if (own && chunks % blocks == 0) own -= chunks * kThreads - slice.packs;
-  return min(min(own, own / kSparsity + kWarp), most / Pack<typename Format::Bits>::kLanes / blocks);
+  return min(min(own, own / kSparsity + kWarp), most / Pack<typename Format::Bits>::kLanes / blocks) / kGroup * kGroup;
 }
 
-// Calls visit(i, pack) for the i-th of this block's `count` packs in the sample, each by one thread. They lie at nearly even
-// distances, in no pattern that a row is likely to follow.
+// Calls visit(i, pack) for the i-th of this block's `count` packs in the sample, each by one thread. Groups of them lie at nearly
+// even distances, in no pattern that a row is likely to follow.
 template <int kMost, typename Format, typename Visit>
 __device__ void sample(const Slice<Format>& slice, unsigned int count, Visit visit) {
   using Bits = typename Format::Bits;
@@ -331,13 +298,15 @@ __device__ void sample(const Slice<Format>& slice, unsigned int count, Visit vis
   const unsigned int chunks = (slice.packs + kThreads - 1) / kThreads;
   unsigned int own = (chunks + blocks - 1 - rank) / blocks * kThreads;
   if (chunks && (chunks - 1) % blocks == rank) own -= chunks * kThreads - slice.packs;
-  const unsigned int distance = count ? own / count : 0, over = own - distance * count;
+  const unsigned int groups = count / kGroup, own_groups = own / kGroup;
+  const unsigned int distance = groups ? own_groups / groups : 0, over = own_groups - distance * groups;
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
-    const unsigned int i = threadIdx.x + j * kThreads;
-    if (i >= count) continue;
-    const unsigned int ordinal =
-        i * distance + i * over / count + __umulhi((i + rank * kThreads) * 2654435769u, distance);
+    const unsigned int i = threadIdx.x + j * kThreads, g = i / kGroup;
+    if (g >= groups) continue;
+    const unsigned int group =
+        g * distance + g * over / groups + __umulhi((g + rank * kThreads) * 2654435769u, distance);
+    const unsigned int ordinal = group * kGroup + i % kGroup;
     visit(i, slice.pack((ordinal / kThreads * blocks + rank) * kThreads + ordinal % kThreads));
   }
 }
@@ -361,7 +330,7 @@ struct Bracket {
 // The ranks, in a sample, of keys that bracket the k-th largest of a row.
 struct Ranks {
   float density;  // of the sample in the row
-  unsigned int lower, enough;
+  unsigned int lower;
   int upper;
 
   __device__ Ranks(unsigned int sampled, unsigned int n, unsigned int k, float sigmas) {
@@ -369,7 +338,6 @@ struct Ranks {
     const float mean = static_cast<float>(k) * density;
     const float margin = sigmas * sqrtf(mean * (1.0f - static_cast<float>(k) / static_cast<float>(n))) + kMargin;
     lower = static_cast<unsigned int>(mean + margin) + 1;
-    enough = lower + static_cast<unsigned int>(0.25f * margin) + 1;
     upper = static_cast<int>(mean - margin);
   }
 
@@ -382,8 +350,8 @@ struct Ranks {
 // For a small k: from the largest key of each pack sampled. Few packs have more than one of the sample's largest keys, so these
 // will do, and at least as many keys reach what so many packs do. Does not find one for other k, or when too many are equal.
 template <typename Format>
-__device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared, Bracket& where,
-                            Batch<typename Format::Bits>& batch) {
+__device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared, Sum& sum,
+                            Bracket& where, Batch<typename Format::Bits>& batch) {
   using Bits = typename Format::Bits;
   constexpr int kLanes = Pack<Bits>::kLanes, kMost = kSketch / kLanes;
   const unsigned int count = packs_to_sample(slice, kSketch), packs = count * Blocks::count();
@@ -405,32 +373,30 @@ __device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<t
   batch = slice.load(slice.first);
   Blocks::sync();
   constexpr int kMostPlaces = kMost % (kMostBlocks * kWarp) ? kMost + kMostBlocks * kWarp : kMost;
-  static_assert(kMostPlaces <= kSample, "unsupported samples");
   const Spread spread;
-  // Places go in steps of a warp through the blocks, so the last ones of each may be missing.
-  const unsigned int places = (count + kWarp - 1) / kWarp * kWarp * Blocks::count();
-  const auto load = [&](unsigned int place) {
-    const unsigned int at = spread.at(place);
-    return at < count ? Blocks::twin(shared.largest, spread.block(place))[at] : Bits(0);
-  };
-  Separator found{0, 0};
-  if (by_warp) {
-    if (threadIdx.x < kWarp) found = separate_largest<kMostPlaces>(places, ranks.lower, load);
-    if (threadIdx.x == 0) shared.separator = found;
-    __syncthreads();
-    found = shared.separator;
-  } else {
-    for (unsigned int place = threadIdx.x; place < places; place += kThreads) shared.keys[place] = load(place);
-    __syncthreads();
-    found = separate_small(shared.keys, places, ranks.lower, enough, 0, Format::kHighestKey, shared.counts);
+  unsigned int key[(kMostPlaces + kThreads - 1) / kThreads], largest = 0, found, reached;
+#pragma unroll
+  for (int j = 0; j < (kMostPlaces + kThreads - 1) / kThreads; ++j) {
+    const unsigned int place = threadIdx.x + j * kThreads, at = spread.at(place);
+    // Read in any case, so that no load waits for another.
+    const unsigned int there = Blocks::twin(shared.largest, spread.block(place))[min(at, count - 1)];
+    largest = max(largest, key[j] = at < count ? there : 0u);
   }
-  where = {found.key, kNone, true};
-  return found.key && found.reached <= enough;
+  if (by_warp) {
+    found = separate_roughly(largest, ranks.lower, shared, reached);
+  } else {
+    found = separate(key, ranks.lower, 0, Format::kHighestKey, shared);
+    unsigned int mine = 0;
+    for (unsigned int k : key) mine += k >= found;
+    reached = sum(mine);
+  }
+  where = {found, kNone, true};
+  return found && reached <= enough;
 }
 
 // For any k, from all keys of a larger sample.
 template <typename Format>
-__device__ Bracket bracket(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared, Sum& sum) {
+__device__ Bracket bracket(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared) {
   using Bits = typename Format::Bits;
   constexpr int kLanes = Pack<Bits>::kLanes;
   const unsigned int count = packs_to_sample(slice, kSample), keys_there = count * kLanes;
@@ -440,18 +406,17 @@ __device__ Bracket bracket(const Slice<Format>& slice, unsigned int k, Shared<ty
   });
   Blocks::sync();
   const Spread spread;
-  Keys keys;
+  unsigned int key[kKeysOfThread];
+#pragma unroll
   for (int j = 0; j < kKeysOfThread; ++j) {
     const unsigned int place = threadIdx.x + j * kThreads, at = spread.at(place);
-    keys.key[j] = at < keys_there ? Blocks::twin(shared.keys, spread.block(place))[at] : 0u;
+    key[j] = at < keys_there ? Blocks::twin(shared.keys, spread.block(place))[at] : 0u;
   }
   const unsigned int sampled = keys_there * Blocks::count();
   const Ranks ranks(sampled, slice.n, k, kSigmas);
-  Separator low{0, sampled};
-  if (ranks.lower < sampled) low = keys.separate(ranks.lower, ranks.enough, 0, Format::kHighestKey, sampled, sum);
-  unsigned int high = kNone;
-  if (ranks.upper >= 1) high = keys.separate(ranks.upper, ranks.upper, low.key, Format::kHighestKey, sampled, sum).key;
-  return {low.key, max(low.key, high), false};
+  const unsigned int low = ranks.lower < sampled ? separate(key, ranks.lower, 0, Format::kHighestKey, shared) : 0;
+  const unsigned int high = ranks.upper >= 1 ? separate(key, ranks.upper, low, Format::kHighestKey, shared) : kNone;
+  return {low, high, false};
 }
 
 // Adds elements of a pack to the candidates, those with ones in `marks`; `places` is how many there is room for. Whole warps call
@@ -615,12 +580,12 @@ template <typename Format>
 __device__ Verdict decide(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared) {
   using Bits = typename Format::Bits;
   Sum sum{shared.partial};
-  if (threadIdx.x == 0) shared.tally = {0, 0, 0, 0};
+  if (threadIdx.x == 0) shared.tally = {0, 0, 0, 0}, shared.highest = 0;
   // Rows that need no sample: every element but the -infs is a candidate.
   Bracket where{0, kNone, false};
   Batch<Bits> batch;
   if (slice.n > kCandidates) {
-    if (!bracket_few(slice, k, shared, where, batch)) where = bracket(slice, k, shared, sum);
+    if (!bracket_few(slice, k, shared, sum, where, batch)) where = bracket(slice, k, shared);
   } else {
     batch = slice.load(slice.first);
     __syncthreads();
@@ -648,33 +613,32 @@ __device__ Verdict decide(const Slice<Format>& slice, unsigned int k, Shared<typ
     verdict.least = where.low;
     verdict.all = above + inside == slice.n;
   } else {
-    // The sample is no longer needed by anyone: the last sync said so.
     unsigned int end = there.candidates;  // of block `lane` in the row of all
     for (unsigned int step = 1; step < kWarp; step *= 2) {
       const unsigned int below = __shfl_up_sync(kAllLanes, end, step);
       if (lane >= step) end += below;
     }
-    for (unsigned int place = threadIdx.x; place - lane < candidates; place += kThreads) {
+    // The key of the candidate at `place` in that row. Whole warps call it.
+    const auto key_at = [&](unsigned int place) -> unsigned int {
       unsigned int block = 0, begin = 0;
       for (unsigned int b = 0; b + 1 < Blocks::count(); ++b) {
         const unsigned int end_of_b = __shfl_sync(kAllLanes, end, b);
         if (place >= end_of_b) block = b + 1, begin = end_of_b;
       }
-      if (place < candidates) shared.keys[place] = Format::key(Blocks::twin(shared.bits, block)[place - begin]);
-    }
-    __syncthreads();
-    unsigned int separator;
-    const unsigned int highest = min(where.high, Format::kHighestKey);
-    if (candidates <= kSmall) {
-      separator = separate_small(shared.keys, candidates, rank, rank, where.low, highest, shared.counts).key;
-    } else {
-      Keys keys;
-      for (int j = 0; j < kKeysOfThread; ++j) {
-        const unsigned int place = threadIdx.x + j * kThreads;
-        keys.key[j] = place < candidates ? shared.keys[place] : 0u;
-      }
-      separator = keys.separate(rank, rank, where.low, highest, candidates, sum).key;
-    }
+      return place < candidates ? Format::key(Blocks::twin(shared.bits, block)[place - begin]) : 0u;
+    };
+    const auto separator_of = [&](auto& key) {
+      unsigned int highest = 0;
+#pragma unroll
+      for (unsigned int j = 0; j < sizeof(key) / sizeof(key[0]); ++j)
+        highest = max(highest, key[j] = key_at(threadIdx.x + j * kThreads));
+      highest = __reduce_max_sync(kAllLanes, highest);
+      if (lane == 0) atomicMax(&shared.highest, highest);
+      __syncthreads();
+      return separate(key, rank, where.low, shared.highest, shared);
+    };
+    unsigned int few[1], many[kKeysOfThread];
+    const unsigned int separator = candidates <= kThreads ? separator_of(few) : separator_of(many);
     // It separates candidates; what is not above the bracket's lower end is none, and must not come through with all of them.
     verdict.least = max(separator, where.low + !where.few);
     verdict.candidates_only = where.few;

@@ -80,7 +80,7 @@ class Tuning(NamedTuple):
 
     def shared_bytes(self, element_size: int) -> int:
         keys = self.sample + self.sketch * element_size // 16 + self.candidates
-        return -(-(keys * element_size + 4 * self._places(element_size) + 9 * self.threads + 3 * 1024 + 64) // 16) * 16
+        return -(-(keys * element_size + 4 * self._places(element_size) + 5 * self.threads + 3 * 1024 + 64) // 16) * 16
 
     def defines(self, element_size: int) -> tuple[tuple[str, str], ...]:
         values = {**self._asdict(), "places": self._places(element_size), "shared_bytes": self.shared_bytes(element_size)}
