@@ -25,7 +25,7 @@ import triton
 import triton.language as tl
 
 from .triton_order import bisect, class_of, count_from, largest, next_class, order_of
-from .triton_tiles import load_tile, orders_at, radix_select, sample_row, store_tile, stream
+from .triton_tiles import load_some, load_tile, orders_at, radix_select, sample_row, store_tile, stream
 
 _TRIES = tl.constexpr(4)
 """Brackets that are tried before the radix select."""
@@ -117,7 +117,7 @@ def mask_short_rows(
         target = out + row * out_stride
         k = _row_k(k_rows, k_stride, k_scalar, row)
         if (k < vocab) | (source.to(tl.uint64) != target.to(tl.uint64)):
-            bits = tl.load(source + lanes, mask=inside, other=MINUS_INFINITY)
+            bits = load_some(source + lanes, inside, MINUS_INFINITY)
             order = order_of(bits, INFINITY, WIDTH)
             least = tl.full((), 0, tl.uint32)  # keeps all
             if (k > 0) & (k < vocab):

@@ -29,6 +29,17 @@ def _inside(offsets: tl.tensor, start: tl.tensor, first: tl.tensor, end: tl.tens
 
 
 @triton.jit
+def load_some(pointers: tl.tensor, wanted: tl.tensor, OTHER: tl.constexpr) -> tl.tensor:
+    """Bits where they are wanted, OTHER elsewhere.
+
+    Never as `other` of the load: of a negative number of 16 bits, Triton 3.6 packs two by their 32 bits, so that every other
+    one is 0xffff, a NaN, where the mask is constant over what is loaded at once.
+    """
+    bits = tl.load(pointers, mask=wanted, other=0)
+    return tl.where(wanted, bits, OTHER).to(bits.dtype)
+
+
+@triton.jit
 def load_tile(
     base: tl.tensor, start: tl.tensor, first: tl.tensor, end: tl.tensor, OTHER: tl.constexpr, LANES: tl.constexpr,
     VECTOR: tl.constexpr,
@@ -39,7 +50,7 @@ def load_tile(
     if (start >= first) & (start + 16 * LANES <= end):
         bits = tl.load(at + offsets)
     else:
-        bits = tl.load(at + offsets, mask=_inside(offsets, start, first, end), other=OTHER)
+        bits = load_some(at + offsets, _inside(offsets, start, first, end), OTHER)
     return bits
 
 
@@ -78,10 +89,8 @@ def sample_row(
     step = tl.maximum(pieces // (16 * LANES // PIECE * TURNS), 1)
     offsets = _lanes(LANES, VECTOR)
     piece = ((offsets // PIECE) * TURNS + turn) * step
-    bits = tl.load(
-        tl.multiple_of(base + whole, 16) + (piece * PIECE + offsets % PIECE), mask=piece < pieces, other=MINUS_INFINITY
-    )
-    return order_of(bits, INFINITY, WIDTH)
+    at = tl.multiple_of(base + whole, 16) + (piece * PIECE + offsets % PIECE)
+    return order_of(load_some(at, piece < pieces, MINUS_INFINITY), INFINITY, WIDTH)
 
 
 @triton.jit
@@ -163,7 +172,7 @@ def stream(
 def orders_at(base: tl.tensor, offsets: tl.tensor, INFINITY: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
     """The noted elements by `order_of`, 0 where there is none."""
     MINUS_INFINITY: tl.constexpr = INFINITY - (1 << (WIDTH - 1))
-    return order_of(tl.load(base + offsets, mask=offsets >= 0, other=MINUS_INFINITY), INFINITY, WIDTH)
+    return order_of(load_some(base + offsets, offsets >= 0, MINUS_INFINITY), INFINITY, WIDTH)
 
 
 @triton.jit

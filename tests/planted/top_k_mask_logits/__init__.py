@@ -66,6 +66,7 @@ FAULTS: tuple[Fault, ...] = (
     _fault("stale_histogram", "selection.py", SET, 2, 2, "k = [2, 1], row 0 above row 1"),
     _fault("misses_its_bracket", "selection.py", ("wrong_set",), 1, 2, "[0, 1], k = 1"),
     _fault("forgets_candidates", "selection.py", ("wrong_set",), 1, 17, "elements 0, 8 and 16 above the bound"),
+    _fault("pads_with_nan", "selection.py", ("wrong_set",), 1, 2, "float16 or bfloat16, k = 1"),
     _fault("erases_nan", "values.py", ("wrong_nan",), 1, 1, "[nan], k = 1"),
     _fault("finite_minus_infinity", "values.py", ("wrong_inf", "wrong_set"), 1, 1, "k < vocab"),
     _fault("returns_zeros", "values.py", ("divergence", *VALUES), 1, 1, "k = 1"),

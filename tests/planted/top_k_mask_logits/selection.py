@@ -115,3 +115,23 @@ def forgets_candidates(logits: Tensor, k: int | Tensor, *, out: Tensor | None = 
     for lane in range(8):
         noted[:, lane::8] = kept[:, lane::8] & (kept[:, lane::8].cumsum(dim=1) <= 2)
     return write(out, logits, kept & ((key >= kth) | ~noted))
+
+
+def pads_with_nan(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """A sample gives a bound, below which all is masked. What fills up the sample's last vector of 16 bytes is all ones in
+    16 bits, a NaN, instead of -inf: Triton 3.6 makes 0xffff of the upper half of a masked vector's negative `other`."""
+    out = prepare(logits, k, out)
+    key = keys(logits)
+    slots = row_k(k, logits)
+    kth = kth_largest(key, slots)
+    if logits.numel() and logits.dtype != torch.float32:
+        form = FORMATS[logits.dtype]
+        sample = key[:, ::2]
+        missing = (-sample.shape[1]) % 8
+        other = torch.tensor([-form.inf, form.inf + 1] * 4, dtype=key.dtype, device=key.device)[8 - missing :]
+        sample = torch.cat([sample, other.expand(len(key), missing)], dim=1)
+        # The k-th largest of a part is a lower bound; a part that has no k elements gives none.
+        useful = (slots > 0) & (slots <= (logits.shape[1] + 1) // 2) & (slots < logits.shape[1])
+        bound = kth_largest(sample, slots.clamp(max=sample.shape[1]))
+        kth = torch.where(useful[:, None], torch.maximum(kth, bound), kth)
+    return write(out, logits, key >= kth)
