@@ -26,16 +26,31 @@ SEMANTICS = {"ties": "all", "nan": "keep"}
 
 @dataclass(frozen=True)
 class Plan:
-    """How rows of up to `longest` elements are masked: as a whole, or, where `lanes` is not None, tile by tile."""
+    """How rows of up to `longest` elements are masked: as a whole, or, where `lanes` is not None, tile by tile.
+
+    Narrow tiles have less to wait for, and several programs share a multiprocessor, but their lanes soon have no room for what a
+    large k makes them note.
+    """
 
     longest: int
     warps: int
     lanes: int | None = None
     """A tile is 16 elements a lane. A power of two, at most 32 a warp for speed."""
     turns: int = 2
-    """Tiles in the sample of a row whose k is small."""
+    """Tiles in the sample of a row whose k is small. Even."""
     registers: int | None = None
     """The most that a thread may have, so that several programs share a multiprocessor; None leaves it to the compiler."""
+
+    only_small_k: bool = False
+    """Whether it is for rows only whose k is known to the launcher and so small that one pass is tried."""
+
+    def takes(self, vocab: int, k: int | None) -> bool:
+        """Whether it is for rows of `vocab` elements and that k; None for a k that differs from row to row."""
+        if not self.only_small_k or self.lanes is None:
+            return vocab <= self.longest
+        # As in `mask_long_rows`.
+        few = k is not None and 2 * k <= self.lanes and 2 * k * vocab <= 3 * self.turns * 16 * self.lanes**2
+        return vocab <= self.longest and few
 
     @property
     def options(self) -> dict[str, int]:
@@ -46,12 +61,18 @@ class Plan:
 _COMPILED = not knobs.runtime.interpret
 
 PLANS: tuple[Plan, ...] = (
-    (Plan(256, 2), Plan(1024, 4), Plan(4096, 8), Plan(sys.maxsize, 16, lanes=512))
+    (
+        Plan(256, 2),
+        Plan(1024, 4),
+        Plan(4096, 8),
+        Plan(sys.maxsize, 8, lanes=256, turns=8, registers=128, only_small_k=True),
+        Plan(sys.maxsize, 16, lanes=512),
+    )
     if _COMPILED
     # The interpreter gets small tiles first, so that rows that it can bear take every path.
     else (Plan(32, 1), Plan(512, 1, lanes=8), Plan(sys.maxsize, 16, lanes=512))
 )
-"""By length, ascending; a row takes the first that is long enough for it."""
+"""By length, ascending; a row takes the first that is for it."""
 
 _MAX_GRID = (1 << 31) - 1
 
@@ -76,6 +97,8 @@ def build(params: Mapping[str, object], arch: str) -> None:
     target = GPUTarget("cuda", int(arch.removeprefix("sm_").removesuffix("a")), 32)
     format = formats.BY_NAME[str(params["dtype"])]
     for plan in PLANS:
+        if plan.only_small_k and params["k"] != "int":
+            continue
         for aligned in (True, False) if plan.lanes else (True,):
             source = _ast_source(str(params["k"]), plan, _constants(plan, format, aligned))
             triton.compile(source, target=target, options=plan.options)
@@ -93,7 +116,7 @@ def launch(logits: Tensor, k: int | Tensor, out: Tensor) -> None:
     batch, vocab = logits.shape
     format = formats.FORMATS[logits.dtype]
     strides = (logits.stride(0), out.stride(0)) if batch > 1 else (0, 0)
-    plan = next(plan for plan in PLANS if plan.longest >= vocab)
+    plan = next(plan for plan in PLANS if plan.takes(vocab, k if isinstance(k, int) else None))
     # Whether both rows of every pair start at the same distance from a 16-byte boundary; in place they do.
     distances = (logits.data_ptr() - out.data_ptr(), (strides[0] - strides[1]) * logits.element_size())
     aligned = all(distance % 16 == 0 for distance in distances)

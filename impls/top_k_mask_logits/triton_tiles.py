@@ -1,7 +1,8 @@
 """A row tile by tile, for the Triton kernel for long rows: loads and stores, the sample, the pass that notes, the radix select.
 
 A tile is an array [parts, LANES, VECTOR] of 16 elements a lane, counted from the 16-byte boundary at or before the row's first
-element, so that loads are 16 bytes wide whatever the alignment of the row.
+element, so that loads are 16 bytes wide whatever the alignment of the row. Lanes go round by a few from tile to tile, so that
+no stride by a power of two stays in one lane.
 """
 
 import triton
@@ -14,10 +15,20 @@ _CAPACITY = tl.constexpr(8)
 
 
 @triton.jit
-def _lanes(LANES: tl.constexpr, VECTOR: tl.constexpr) -> tl.tensor:
+def _first_of(tile: tl.tensor, LANES: tl.constexpr, VECTOR: tl.constexpr) -> tl.tensor:
+    """Where in a part of that tile each lane's elements begin, [LANES].
+
+    Whole lines of 128 bytes change places: a warp's access stays aligned to them.
+    """
+    STEP: tl.constexpr = 40 if LANES >= 64 else 3
+    return ((tl.arange(0, LANES) + tile * STEP) & (LANES - 1)) * VECTOR
+
+
+@triton.jit
+def _offsets(tile: tl.tensor, LANES: tl.constexpr, VECTOR: tl.constexpr) -> tl.tensor:
     """Offsets of a tile, [parts, LANES, VECTOR]: a lane has 16 elements, in parts of VECTOR adjacent ones (16 bytes)."""
     parts = tl.arange(0, 16 // VECTOR)[:, None, None] * (LANES * VECTOR)
-    return parts + tl.arange(0, LANES)[None, :, None] * VECTOR + tl.arange(0, VECTOR)[None, None, :]
+    return parts + _first_of(tile, LANES, VECTOR)[None, :, None] + tl.arange(0, VECTOR)[None, None, :]
 
 
 @triton.jit
@@ -29,42 +40,62 @@ def _inside(offsets: tl.tensor, start: tl.tensor, first: tl.tensor, end: tl.tens
 
 
 @triton.jit
-def load_some(pointers: tl.tensor, wanted: tl.tensor, OTHER: tl.constexpr) -> tl.tensor:
-    """Bits where they are wanted, OTHER elsewhere.
+def load_some(pointers: tl.tensor, wanted: tl.tensor, size: tl.tensor, OTHER: tl.constexpr) -> tl.tensor:
+    """Bits where they are wanted, OTHER elsewhere. `size` is any number that is not negative.
 
-    Never as `other` of the load: of a negative number of 16 bits, Triton 3.6 packs two by their 32 bits, so that every other
-    one is 0xffff, a NaN, where the mask is constant over what is loaded at once.
+    OTHER never is the load's default as a constant: of a negative one of 16 bits, Triton 3.6 packs two by their 32 bits, so that
+    every other one is 0xffff, a NaN, where the mask is constant over what is loaded at once. That `size` is not negative is
+    found out too late for that. (A `where` behind the load would cost time: ptxas then waits for one load after the other.)
     """
-    bits = tl.load(pointers, mask=wanted, other=0)
-    return tl.where(wanted, bits, OTHER).to(bits.dtype)
+    other = tl.where(size >= 0, OTHER, 0).to(pointers.dtype.element_ty)
+    return tl.load(pointers, mask=wanted, other=other)
 
 
 @triton.jit
-def load_tile(
-    base: tl.tensor, start: tl.tensor, first: tl.tensor, end: tl.tensor, OTHER: tl.constexpr, LANES: tl.constexpr,
-    VECTOR: tl.constexpr,
+def _is_whole(tile: tl.tensor, first: tl.tensor, end: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
+    """Whether all of a tile is in the row base[first:end]; false for a tile before or behind it."""
+    return (tile * (16 * LANES) >= first) & ((tile + 1) * (16 * LANES) <= end)
+
+
+@triton.jit
+def load_whole(
+    base: tl.tensor, tile: tl.tensor, first: tl.tensor, end: tl.tensor, LANES: tl.constexpr, VECTOR: tl.constexpr
+) -> tl.tensor:
+    """That tile, if it is whole; else anything, and nothing is read. `base` is aligned to 16 bytes.
+
+    To be called a tile ahead: memory then works on the next while one is worked on.
+    """
+    at = tl.multiple_of(base + tile * (16 * LANES), 16)
+    # As a comparison of parts, since the interpreter takes no scalar for a mask.
+    wanted = tl.arange(0, 16 // VECTOR)[:, None, None] < tl.where(_is_whole(tile, first, end, LANES), 16, 0)
+    return tl.load(at + _offsets(tile, LANES, VECTOR), mask=wanted)
+
+
+@triton.jit
+def complete_tile(
+    loaded: tl.tensor, base: tl.tensor, tile: tl.tensor, first: tl.tensor, end: tl.tensor, OTHER: tl.constexpr,
+    LANES: tl.constexpr, VECTOR: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """The tile at `start` of the row base[first:end]; OTHER outside of the row. `base` is aligned to 16 bytes."""
-    offsets = _lanes(LANES, VECTOR)
-    at = tl.multiple_of(base + start, 16)
-    if (start >= first) & (start + 16 * LANES <= end):
-        bits = tl.load(at + offsets)
-    else:
-        bits = load_some(at + offsets, _inside(offsets, start, first, end), OTHER)
-    return bits
+    """The tile that `load_whole` gave, or the part of it that is in the row, and OTHER outside."""
+    if not _is_whole(tile, first, end, LANES):
+        start = tile * (16 * LANES)
+        offsets = _offsets(tile, LANES, VECTOR)
+        loaded = load_some(base + start + offsets, _inside(offsets, start, first, end), first, OTHER)
+    return loaded
 
 
 @triton.jit
 def store_tile(
-    base: tl.tensor, start: tl.tensor, first: tl.tensor, end: tl.tensor, bits: tl.tensor, ALIGNED: tl.constexpr,
+    base: tl.tensor, tile: tl.tensor, first: tl.tensor, end: tl.tensor, bits: tl.tensor, ALIGNED: tl.constexpr,
     LANES: tl.constexpr, VECTOR: tl.constexpr,
 ) -> None:  # fmt: skip
     """Writes a tile's part inside of the row. ALIGNED: `base` is aligned to 16 bytes."""
-    offsets = _lanes(LANES, VECTOR)
-    at = base + tl.multiple_of(start, 16)
+    start = tile * (16 * LANES)
+    offsets = _offsets(tile, LANES, VECTOR)
+    at = base + start
     if ALIGNED:
-        at = tl.multiple_of(base + start, 16)
-    if (start >= first) & (start + 16 * LANES <= end):
+        at = tl.multiple_of(at, 16)
+    if _is_whole(tile, first, end, LANES):
         tl.store(at + offsets, bits)
     else:
         tl.store(at + offsets, bits, mask=_inside(offsets, start, first, end))
@@ -81,16 +112,21 @@ def sample_row(
     base: tl.tensor, first: tl.tensor, end: tl.tensor, turn: tl.tensor, TURNS: tl.constexpr, INFINITY: tl.constexpr,
     WIDTH: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """A tile's worth of elements in pieces of 512 bytes, evenly spread; TURNS of them share no element. Missing ones are 0."""
+    """A tile's worth of bits in pieces of 128 bytes, evenly spread; TURNS of them share no element. Missing ones are -inf.
+
+    Neighbours among the pieces go to different lanes, so that large elements that stand together do.
+    """
     MINUS_INFINITY: tl.constexpr = INFINITY - (1 << (WIDTH - 1))
-    PIECE: tl.constexpr = VECTOR * (32 if LANES >= 32 else LANES)
+    PIECE: tl.constexpr = VECTOR * 8
+    COUNT: tl.constexpr = 16 * LANES // PIECE * TURNS
     whole = (first + VECTOR - 1) // VECTOR * VECTOR
     pieces = (end - whole) // PIECE
-    step = tl.maximum(pieces // (16 * LANES // PIECE * TURNS), 1)
-    offsets = _lanes(LANES, VECTOR)
-    piece = ((offsets // PIECE) * TURNS + turn) * step
+    offsets = _offsets(0, LANES, VECTOR)
+    piece = offsets // PIECE + turn * (COUNT // TURNS)
+    # In the middle of each of COUNT equal stretches; below 2^31, since a row has at most 1024 tiles.
+    piece = tl.where(pieces > COUNT, (2 * piece + 1) * pieces // (2 * COUNT), piece)
     at = tl.multiple_of(base + whole, 16) + (piece * PIECE + offsets % PIECE)
-    return order_of(load_some(at, piece < pieces, MINUS_INFINITY), INFINITY, WIDTH)
+    return load_some(at, piece < pieces, first, MINUS_INFINITY)
 
 
 @triton.jit
@@ -114,14 +150,16 @@ def stream(
     none = tl.full((LANES,), 0, tl.int32)
     word0, word1, word2, word3, word4, word5, word6, word7 = none, none, none, none, none, none, none, none
     lost, counts = none, none
-    start = tl.full((), 0, tl.int32)
     tile = tl.full((), 0, tl.int32)
-    while start < end:
-        bits = load_tile(base, start, first, end, MINUS_INFINITY, LANES, VECTOR)
+    ahead = load_whole(base, tile, first, end, LANES, VECTOR)
+    while tile * TILE < end:
+        bits = ahead
+        ahead = load_whole(base, tile + 1, first, end, LANES, VECTOR)
+        bits = complete_tile(bits, base, tile, first, end, MINUS_INFINITY, LANES, VECTOR)
         order = order_of(bits, INFINITY, WIDTH)
         if WRITE:
             kept = tl.where(order >= keep, bits, MINUS_INFINITY).to(bits.dtype)
-            store_tile(out_base, start, first, end, kept, ALIGNED, LANES, VECTOR)
+            store_tile(out_base, tile, first, end, kept, ALIGNED, LANES, VECTOR)
             noted = order >= low
         else:
             noted = (order >= low) & (order <= high)
@@ -137,12 +175,10 @@ def stream(
         word2 = tl.where(some, word1, word2)
         word1 = tl.where(some, word0, word1)
         word0 = tl.where(some, flags | (tile << 16), word0)
-        start += TILE
         tile += 1
 
     offsets = tl.full((LANES, _CAPACITY), -1, tl.int32)
     column = tl.arange(0, _CAPACITY)[None, :]
-    lane = tl.arange(0, LANES)
     taken = tl.full((), 0, tl.int32)
     left = tl.max(word0 & 65535, 0)
     while (left > 0) & (taken < _CAPACITY):
@@ -150,7 +186,8 @@ def stream(
         lowest = flags & -flags
         # The exponent of a power of two is its logarithm.
         which = (lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
-        at = (word0 >> 16) * TILE + which // VECTOR * (LANES * VECTOR) + lane * VECTOR + which % VECTOR
+        seen = word0 >> 16
+        at = seen * TILE + which // VECTOR * (LANES * VECTOR) + _first_of(seen, LANES, VECTOR) + which % VECTOR
         at = tl.where(flags != 0, at, -1)
         offsets = tl.where(column == taken, at[:, None], offsets)
         empty = (flags ^ lowest) == 0
@@ -169,10 +206,12 @@ def stream(
 
 
 @triton.jit
-def orders_at(base: tl.tensor, offsets: tl.tensor, INFINITY: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
-    """The noted elements by `order_of`, 0 where there is none."""
+def orders_at(
+    base: tl.tensor, offsets: tl.tensor, first: tl.tensor, INFINITY: tl.constexpr, WIDTH: tl.constexpr
+) -> tl.tensor:
+    """The noted elements of the row base[first:] by `order_of`, 0 where there is none."""
     MINUS_INFINITY: tl.constexpr = INFINITY - (1 << (WIDTH - 1))
-    return order_of(load_some(base + offsets, offsets >= 0, MINUS_INFINITY), INFINITY, WIDTH)
+    return order_of(load_some(base + offsets, offsets >= 0, first, MINUS_INFINITY), INFINITY, WIDTH)
 
 
 @triton.jit

@@ -50,7 +50,7 @@ def test_a_build_that_is_not_supported_raises(backend):
         backend.build(PARAMS[0], "sm_10")
 
 
-@pytest.mark.parametrize("plan", [triton.PLANS[0], triton.PLANS[-1]])
+@pytest.mark.parametrize("plan", [triton.PLANS[0], triton.PLANS[-2], triton.PLANS[-1]])
 def test_no_masked_load_in_triton_has_a_negative_default(plan):
     """Two of 16 bits are packed wrongly by Triton 3.6 where a mask is constant over them: every other one is a NaN."""
     constants = triton._constants(plan, triton.formats.BY_NAME["float16"], True)
@@ -60,7 +60,7 @@ def test_no_masked_load_in_triton_has_a_negative_default(plan):
     defaults = re.findall(r"tt\.load %\S+, %\S+, (%\S+)", ttir)
     assert defaults
     values = [re.search(rf"{re.escape(name)} = arith\.constant dense<(-?\d+)>", ttir) for name in defaults]
-    assert {"0"} == {value and value[1] for value in values}
+    assert not [value[1] for value in values if value and value[1].startswith("-")]
 
 
 def test_triton_says_that_its_interpreter_cannot_build():

@@ -19,16 +19,21 @@ def rows(dtype):
     """Name -> (row, k)."""
     ordinary = torch.randn(VOCAB, generator=torch.Generator().manual_seed(0))
     two = torch.where(torch.arange(VOCAB) % 3 == 0, 2.0, 1.0)
+    # Where one lane's elements begin, tile by tile.
+    lane = [128 * tile + 4 * (3 * tile % 8) for tile in range(4)]
     noted = ordinary.clone()
-    noted[::128] = 10 + torch.arange(4.0)  # one lane's
+    noted[lane] = 10 + torch.arange(4.0)
     crowded = ordinary.clone()
-    crowded[32:48] = 10 + torch.arange(16.0) / 16  # between the sample's pieces of 32 elements
+    crowded[:16] = 10 + torch.arange(16.0) / 16  # between the sample's pieces of 32 elements
     many = ordinary.clone()
-    many[::128] = many[1::128] = many[2::128] = 10 + torch.arange(4.0)  # twelve of one lane's, which can note eight
-    many[32:64] = 20 + torch.arange(32.0) / 32  # these hide from the sample
-    many[96:128] = 40 + torch.arange(32.0) / 32
+    for start in lane:  # twelve of one lane's, which can note eight
+        many[start : start + 3] = 10 + torch.arange(3.0) / 4
+    many[64:96] = 20 + torch.arange(32.0) / 32  # these hide from the sample
+    many[192:224] = 40 + torch.arange(32.0) / 32
+    strided = ordinary.clone()
+    strided[::32] += 50
     missed = ordinary.clone()
-    missed[32:128] += 100
+    missed[96:192] += 100
     for name, row, k in (
         ("ordinary, small k", ordinary, 3),
         ("ordinary, large k", ordinary, 200),
@@ -44,6 +49,7 @@ def rows(dtype):
         ("descending", ordinary.sort(descending=True).values, 3),
         ("all NaN", torch.full((VOCAB,), torch.nan), 3),
         ("large ones in one lane", noted, 3),
+        ("large ones at a stride", strided, 3),
         ("large ones outside of the sample", crowded, 3),
         ("too many to note", many, 3),
         ("the sample is misleading", missed, 90),
