@@ -25,7 +25,17 @@ import triton
 import triton.language as tl
 
 from .triton_order import bisect, class_of, count_from, largest, next_class, order_of
-from .triton_tiles import complete_tile, load_some, load_whole, orders_at, radix_select, sample_row, store_tile, stream
+from .triton_tiles import (
+    complete_tile,
+    load_some,
+    load_whole,
+    orders_at,
+    radix_select,
+    sample_row,
+    sample_size,
+    store_tile,
+    stream,
+)
 
 _TRIES = tl.constexpr(4)
 """Brackets that are tried before the radix select."""
@@ -33,7 +43,7 @@ _TRIES = tl.constexpr(4)
 
 @triton.jit
 def _bracket(
-    sample: tl.tensor, rank: tl.tensor, population: tl.tensor, lowest: tl.tensor, highest: tl.tensor
+    sample: tl.tensor, size: tl.tensor, rank: tl.tensor, population: tl.tensor, lowest: tl.tensor, highest: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor]:
     """Where the rank-th largest of `population` elements in [lowest, highest] is likely to be.
 
@@ -41,7 +51,9 @@ def _bracket(
     little to say. Wider brackets miss less often, but more often hold more than can be noted.
     """
     within = tl.where((sample >= lowest) & (sample <= highest), sample, 0)
-    size = count_from(within, tl.maximum(lowest, 1))
+    # 0 is what is missing, and also -inf: so the row's are those that are not above.
+    beyond = tl.sum(tl.ravel((sample > highest).to(tl.int32)), 0)
+    size = tl.where(lowest == 0, size - beyond, count_from(within, tl.maximum(lowest, 1)))
     share = rank.to(tl.float32) / population.to(tl.float32)
     middle = share * size.to(tl.float32)
     spread = tl.sqrt(tl.maximum(middle * (1 - share), 0))
@@ -206,7 +218,8 @@ def mask_long_rows(
                     while (found == 0) & (tries < _TRIES):
                         bits = sample_row(base, first32, end32, 0, 1, INFINITY, WIDTH, LANES, VECTOR)
                         sample = order_of(bits, INFINITY, WIDTH)
-                        low, high = _bracket(sample, k32 - over, under - over, lowest, highest)
+                        size = sample_size(first32, end32, LANES, VECTOR)
+                        low, high = _bracket(sample, size, k32 - over, under - over, lowest, highest)
                         if (tries > 0) & (low <= lowest) & (high >= highest):
                             # What is more likely to help first, then the other, in turn.
                             trim = (under - over > TILE) == (tries % 2 == 1)

@@ -108,6 +108,18 @@ def _fold(values: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def _pieces(first: tl.tensor, end: tl.tensor, VECTOR: tl.constexpr) -> tl.tensor:
+    """Whole pieces of 128 bytes from the first 16-byte boundary in the row."""
+    return (end - (first + VECTOR - 1) // VECTOR * VECTOR) // (8 * VECTOR)
+
+
+@triton.jit
+def sample_size(first: tl.tensor, end: tl.tensor, LANES: tl.constexpr, VECTOR: tl.constexpr) -> tl.tensor:
+    """How many elements of `sample_row`, with one turn, are of the row."""
+    return tl.minimum(_pieces(first, end, VECTOR) * (8 * VECTOR), 16 * LANES)
+
+
+@triton.jit
 def sample_row(
     base: tl.tensor, first: tl.tensor, end: tl.tensor, turn: tl.tensor, TURNS: tl.constexpr, INFINITY: tl.constexpr,
     WIDTH: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
@@ -120,7 +132,7 @@ def sample_row(
     PIECE: tl.constexpr = VECTOR * 8
     COUNT: tl.constexpr = 16 * LANES // PIECE * TURNS
     whole = (first + VECTOR - 1) // VECTOR * VECTOR
-    pieces = (end - whole) // PIECE
+    pieces = _pieces(first, end, VECTOR)
     offsets = _offsets(0, LANES, VECTOR)
     piece = offsets // PIECE + turn * (COUNT // TURNS)
     # In the middle of each of COUNT equal stretches; below 2^31, since a row has at most 1024 tiles.
