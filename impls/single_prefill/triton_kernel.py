@@ -52,25 +52,23 @@ def _tanh(x: tl.tensor, INTERPRETED: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def _exponent(scores: tl.tensor, largest: tl.tensor, factor: tl.tensor) -> tl.tensor:
-    """(scores - largest) * factor, for the largest score of each row; a common addend of a row does not count.
+def _exponent(scores: tl.tensor, largest: tl.tensor, factor: tl.tensor, huge: tl.tensor, power: tl.tensor) -> tl.tensor:
+    """(scores - largest) * factor, for the largest score of each row, or 0; a common addend of a row does not count.
 
     One fused multiply-add a score: scores * factor - largest * factor, the first product exact and the second rounded, so that
     at the largest it is what that was rounded by. That may be anything where scores are huge, and 2^that would overflow or
     vanish: there, a power of two takes the factor's place, with which both products are exact. Different scores of that size
-    are 2^4 apart at least after the factor, and known to far less than the power is off by.
+    are 2^3 apart at least after it, and known to far less than the power is off by.
     """
-    power = (factor.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
-    factor = tl.where(tl.abs(largest * factor) < _COARSE, factor, power)
-    # Nothing seen yet: subtract 0, for -inf - -inf would be NaN.
-    subtracted = tl.where(largest == float("-inf"), 0.0, largest * factor)
-    return scores * factor[:, None] - subtracted[:, None]
+    factor = tl.where(tl.abs(largest) < huge, factor, power)
+    return scores * factor[:, None] - (largest * factor)[:, None]
 
 
 @triton.jit
 def _tile(
     state: tl.tuple,
     problem: tl.tuple,
+    scales: tl.tuple,
     mask: tl.tensor,
     slope: tl.tensor,
     start: tl.tensor,
@@ -86,9 +84,8 @@ def _tile(
 ) -> tl.tuple:
     """The state of the online softmax after the keys [start, start + BLOCK_KV). With BOUNDED some may be hidden from a row."""
     acc, largest, total = state
-    q, k, v, k_row, v_row, mask_row, mask_column, rows, qo_len, kv_len, window, scale, factor, soft_cap, inverse_cap = (
-        problem
-    )
+    q, k, v, k_row, v_row, mask_row, mask_column, rows, qo_len, kv_len, window = problem
+    scale, soft_cap, inverse_cap, factor, huge, power = scales
     lanes = tl.arange(0, BLOCK_KV)
     dims = tl.arange(0, q.shape[1])
     keys = start + lanes
@@ -138,9 +135,10 @@ def _tile(
 
     # Whatever a maximum makes of NaN: a NaN score is a NaN weight, and makes the row's total NaN.
     new_largest = tl.maximum(largest, tl.max(scores, 1))
-    weights = tl.exp2(_exponent(scores, new_largest, factor))
-    # As long as nothing was seen there is nothing to rescale.
-    rescale = tl.exp2(tl.where(largest == float("-inf"), float("-inf"), (largest - new_largest) * factor))
+    # Nothing seen yet: subtract 0, for -inf - -inf would be NaN.
+    subtracted = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+    weights = tl.exp2(_exponent(scores, subtracted, factor, huge, power))
+    rescale = tl.exp2((largest - subtracted) * factor)
     total = total * rescale + tl.sum(weights, 1)
     acc = acc * rescale[:, None]
     acc = tl.dot(_narrowed(weights, v_block, BITS), v_block, acc)
@@ -254,87 +252,40 @@ def attend(
         if SOFT_CAP and not FP16_QK:
             factor = soft_cap * _LOG2_E
     problem = (
-        q_block, k_base, v_base, k_row * UNIT, v_row * UNIT, mask_row, mask_column, rows, qo_len, kv_len, window, scale,
-        factor, soft_cap, inverse_cap,
+        q_block, k_base, v_base, k_row * UNIT, v_row * UNIT, mask_row, mask_column, rows, qo_len, kv_len, window,
     )  # fmt: skip
+    power = (factor.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
+    scales = scale, soft_cap, inverse_cap, factor, _COARSE / factor, power
     # The interpreter of Triton 3.6 cannot make a range of tensors under NumPy 2.4, and the compiler pipelines no `while`.
     if INTERPRETED:
         start = full
         while start < bounded:
             state = _tile(
-                state,
-                problem,
-                mask,
-                slope,
-                start,
-                False,
-                FP16_QK,
-                CAUSAL,
-                WINDOW,
-                SOFT_CAP,
-                ALIGNED,
-                BLOCK_KV,
-                INTERPRETED,
-                BITS,
-            )
+                state, problem, scales, mask, slope, start, False, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV,
+                INTERPRETED, BITS,
+            )  # fmt: skip
             start += BLOCK_KV
         index = tl.full((), 0, tl.int32)
         while index < before + after:
             start = tl.where(index < before, begin + index * BLOCK_KV, bounded + (index - before) * BLOCK_KV)
             state = _tile(
-                state,
-                problem,
-                mask,
-                slope,
-                start,
-                True,
-                FP16_QK,
-                CAUSAL,
-                WINDOW,
-                SOFT_CAP,
-                ALIGNED,
-                BLOCK_KV,
-                INTERPRETED,
-                BITS,
-            )
+                state, problem, scales, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV,
+                INTERPRETED, BITS,
+            )  # fmt: skip
             index += 1
     else:
         if SPLIT:
             for start in tl.range(full, bounded, BLOCK_KV):
                 state = _tile(
-                    state,
-                    problem,
-                    mask,
-                    slope,
-                    start,
-                    False,
-                    FP16_QK,
-                    CAUSAL,
-                    WINDOW,
-                    SOFT_CAP,
-                    ALIGNED,
-                    BLOCK_KV,
-                    INTERPRETED,
-                    BITS,
-                )
+                    state, problem, scales, mask, slope, start, False, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV,
+                    INTERPRETED, BITS,
+                )  # fmt: skip
         for index in tl.range(0, before + after):
             start = tl.where(index < before, begin + index * BLOCK_KV, bounded + (index - before) * BLOCK_KV)
             state = _tile(
-                state,
-                problem,
-                mask,
-                slope,
-                start,
-                True,
-                FP16_QK,
-                CAUSAL,
-                WINDOW,
-                SOFT_CAP,
-                ALIGNED,
-                BLOCK_KV,
-                INTERPRETED,
-                BITS,
-            )
+                state, problem, scales, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV,
+                INTERPRETED, BITS,
+            )  # fmt: skip
     acc, largest, total = state
 
     # Only a row that saw no key has a total of zero.
