@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+NUMBERS = {"divergence", "wrong_nan", "wrong_inf"}
+"""A wrong number: the drawn values decide whether it is finite, and whether it should be."""
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -30,6 +33,11 @@ class Fault:
     def spec(self) -> str:
         """How the harness is asked for it: file.py:function."""
         return f"{self.folder / self.where}:{self.name}"
+
+    @property
+    def names(self) -> set[str]:
+        """What its entry may be called: its first kind; where that is a wrong number, any of its kinds that is one."""
+        return NUMBERS & set(self.kinds) if self.kinds[0] in NUMBERS else {self.kinds[0]}
 
     @property
     def needs_gpu(self) -> bool:

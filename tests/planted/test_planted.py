@@ -38,10 +38,10 @@ def test_fault_is_found(fault: Fault, tmp_path: Path) -> None:
     """The fault's campaign ends with one entry: its kind, shrunk to its minimum, confirmed in a fresh process."""
     device = "cuda" if fault.needs_gpu else "cpu"
     found = hunt(fault.operator, fault.spec, seed=SEED, cases=AT_MOST, after=AFTER, folder=tmp_path, device=device)
-    assert [fault.kinds[0]] == [entry.signature.kind for entry in found.entries], [
-        str(entry.signature) for entry in found.entries
-    ]
+    signatures = [str(entry.signature) for entry in found.entries]
+    assert 1 == len(signatures), signatures
     entry = found.entries[0]
+    assert entry.signature.kind in fault.names, signatures
     assert entry.reduced
     assert isinstance(entry.subject, Case)
     assert fault.needs_history == bool(entry.context)

@@ -38,6 +38,7 @@ WRONG = (
     "mask_dtype",
     "causal_and_mask",
     "flag_with_bf16",
+    "flag_with_bf16",
     "stride",
     "dtypes_differ",
     "dtype",
