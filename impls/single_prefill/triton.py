@@ -1,5 +1,6 @@
 """The Triton backend: the kernel of `triton_kernel`, its variants and its launch. It allocates no device memory."""
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -44,6 +45,9 @@ _SHARED_MEMORY = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
 """KiB of shared memory that a program may use, by compute capability."""
 _LEAST_SHARED_MEMORY = 99
 
+_EARLY_BELOW = 2.0**12
+"""Caps below which a row's largest score is taken from before tanh. Another may exceed it by 2^-10 of itself, by the error
+of tanh.approx, and its weight is then up to 2^6 and not 1."""
 _LOG2_E = 1.4426950408889634
 _FLOAT = torch.finfo(torch.float32)
 
@@ -99,7 +103,15 @@ def launch(call: Call) -> None:
     q_factor, scale = _scales(call.sm_scale, call.fp16_qk, transform)
     bits = interpreted and call.q.dtype == torch.bfloat16
     constants = _constants(
-        head_dim, call.fp16_qk, call.causal, call.window_left >= 0, bool(call.soft_cap), aligned, interpreted, bits
+        head_dim,
+        call.fp16_qk,
+        call.causal,
+        call.window_left >= 0,
+        bool(call.soft_cap),
+        bool(call.soft_cap) and slopes is None and call.soft_cap < _EARLY_BELOW,
+        aligned,
+        interpreted,
+        bits,
     )
 
     def run() -> None:
@@ -179,8 +191,9 @@ def _variants(
     head_dim = int(str(params["head_dim"]))
     blocks, options = _fitted(tuning, head_dim, params["mask"] == "custom", capability)
     mask, flags = params["mask"], [bool(params[name]) for name in ("fp16_qk", "window", "soft_cap")]
-    for aligned in (True, False):
-        constants = _constants(head_dim, flags[0], mask == "causal", flags[1], flags[2], aligned)
+    early = (True, False) if flags[2] and not params["alibi"] else (False,)
+    for aligned, first in itertools.product((True, False), early):
+        constants = _constants(head_dim, flags[0], mask == "causal", flags[1], flags[2], first, aligned)
         yield {**constants, **blocks}, options
 
 
@@ -190,6 +203,7 @@ def _constants(
     causal: bool,
     window: bool,
     soft_cap: bool,
+    early: bool,
     aligned: bool,
     interpreted: bool = False,
     bits: bool = False,
@@ -201,6 +215,7 @@ def _constants(
         "CAUSAL": causal,
         "WINDOW": window,
         "SOFT_CAP": soft_cap,
+        "EARLY": early,
         "ALIGNED": aligned,
         "INTERPRETED": interpreted,
         "BITS": bits,

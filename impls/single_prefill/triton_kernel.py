@@ -52,6 +52,17 @@ def _tanh(x: tl.tensor, INTERPRETED: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
+def _capped(
+    x: tl.tensor, factor: tl.tensor, soft_cap: tl.tensor, FP16_QK: tl.constexpr, INTERPRETED: tl.constexpr
+) -> tl.tensor:
+    """tanh(x * factor), of which the softmax's factor makes the score; with FP16_QK the score itself, as a half holds it."""
+    x = _tanh(x * factor, INTERPRETED)
+    if FP16_QK:
+        x = (x * soft_cap).to(tl.float16).to(tl.float32)
+    return x
+
+
+@triton.jit
 def _exponent(scores: tl.tensor, largest: tl.tensor, factor: tl.tensor, huge: tl.tensor, power: tl.tensor) -> tl.tensor:
     """(scores - largest) * factor, for the largest score of each row, or 0; a common addend of a row does not count.
 
@@ -77,12 +88,16 @@ def _tile(
     CAUSAL: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
+    EARLY: tl.constexpr,
     ALIGNED: tl.constexpr,
     BLOCK_KV: tl.constexpr,
     INTERPRETED: tl.constexpr,
     BITS: tl.constexpr,
 ) -> tl.tuple:
-    """The state of the online softmax after the keys [start, start + BLOCK_KV). With BOUNDED some may be hidden from a row."""
+    """The state of the online softmax after the keys [start, start + BLOCK_KV). With BOUNDED some may be hidden from a row.
+
+    With EARLY the largest score is that of the largest argument of tanh, which is found while others are still in tanh.
+    """
     acc, largest, total = state
     q, k, v, k_row, v_row, mask_row, mask_column, rows, qo_len, kv_len, window = problem
     scale, soft_cap, inverse_cap, factor, huge, power = scales
@@ -111,17 +126,17 @@ def _tile(
     else:
         scores = tl.dot(q, tl.trans(k_block))
     position = rows + (kv_len - qo_len)
-    if SOFT_CAP or slope is not None:
-        if slope is not None:
-            scores = scores * scale + slope * (keys[None, :] - position[:, None]).to(tl.float32)
-            if SOFT_CAP:
-                scores = _tanh(scores * inverse_cap, INTERPRETED)
-        else:
-            scores = _tanh(scores * (scale * inverse_cap), INTERPRETED)
-        if FP16_QK:
-            if SOFT_CAP:
-                scores *= soft_cap
+    to_cap = scale * inverse_cap
+    if slope is not None:
+        scores = scores * scale + slope * (keys[None, :] - position[:, None]).to(tl.float32)
+        to_cap = inverse_cap
+        if FP16_QK and not SOFT_CAP:
             scores = scores.to(tl.float16).to(tl.float32)
+    ranked = scores
+    if SOFT_CAP:
+        scores = _capped(scores, to_cap, soft_cap, FP16_QK, INTERPRETED)
+        if not EARLY:
+            ranked = scores
     if BOUNDED:
         visible = (keys < kv_len)[None, :]
         if CAUSAL:
@@ -132,9 +147,13 @@ def _tile(
             cells = mask + rows[:, None].to(tl.int64) * mask_row + keys[None, :].to(tl.int64) * mask_column
             visible &= tl.load(cells, mask=(rows < qo_len)[:, None] & (keys < kv_len)[None, :], other=0) != 0
         scores = tl.where(visible, scores, float("-inf"))
+        ranked = tl.where(visible, ranked, float("-inf"))
 
     # Whatever a maximum makes of NaN: a NaN score is a NaN weight, and makes the row's total NaN.
-    new_largest = tl.maximum(largest, tl.max(scores, 1))
+    tile_largest = tl.max(ranked, 1)
+    if EARLY:
+        tile_largest = _capped(tile_largest, to_cap, soft_cap, FP16_QK, INTERPRETED)
+    new_largest = tl.maximum(largest, tile_largest)
     # Nothing seen yet: subtract 0, for -inf - -inf would be NaN.
     subtracted = tl.where(new_largest == float("-inf"), 0.0, new_largest)
     weights = tl.exp2(_exponent(scores, subtracted, factor, huge, power))
@@ -187,6 +206,7 @@ def attend(
     CAUSAL: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
+    EARLY: tl.constexpr,
     ALIGNED: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_KV: tl.constexpr,
@@ -261,30 +281,30 @@ def attend(
         start = full
         while start < bounded:
             state = _tile(
-                state, problem, scales, mask, slope, start, False, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV,
-                INTERPRETED, BITS,
+                state, problem, scales, mask, slope, start, False, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, EARLY, ALIGNED,
+                BLOCK_KV, INTERPRETED, BITS,
             )  # fmt: skip
             start += BLOCK_KV
         index = tl.full((), 0, tl.int32)
         while index < before + after:
             start = tl.where(index < before, begin + index * BLOCK_KV, bounded + (index - before) * BLOCK_KV)
             state = _tile(
-                state, problem, scales, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV,
-                INTERPRETED, BITS,
+                state, problem, scales, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, EARLY, ALIGNED,
+                BLOCK_KV, INTERPRETED, BITS,
             )  # fmt: skip
             index += 1
     else:
         if SPLIT:
             for start in tl.range(full, bounded, BLOCK_KV):
                 state = _tile(
-                    state, problem, scales, mask, slope, start, False, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV,
-                    INTERPRETED, BITS,
+                    state, problem, scales, mask, slope, start, False, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, EARLY, ALIGNED,
+                    BLOCK_KV, INTERPRETED, BITS,
                 )  # fmt: skip
         for index in tl.range(0, before + after):
             start = tl.where(index < before, begin + index * BLOCK_KV, bounded + (index - before) * BLOCK_KV)
             state = _tile(
-                state, problem, scales, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, ALIGNED, BLOCK_KV,
-                INTERPRETED, BITS,
+                state, problem, scales, mask, slope, start, True, FP16_QK, CAUSAL, WINDOW, SOFT_CAP, EARLY, ALIGNED,
+                BLOCK_KV, INTERPRETED, BITS,
             )  # fmt: skip
     acc, largest, total = state
 
