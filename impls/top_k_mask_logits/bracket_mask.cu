@@ -348,7 +348,7 @@ struct Ranks {
 };
 
 // For a small k: from the largest key of each pack sampled. Few packs have more than one of the sample's largest keys, so these
-// will do, and at least as many keys reach what so many packs do. Does not find one for other k, or when too many are equal.
+// will do, and at least as many keys reach what so many packs do. Finds none for other k.
 template <typename Format>
 __device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared, Sum& sum,
                             Bracket& where, Batch<typename Format::Bits>& batch) {
@@ -390,8 +390,9 @@ __device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<t
     for (unsigned int k : key) mine += k >= found;
     reached = sum(mine);
   }
-  where = {found, kNone, true};
-  return found && reached <= enough;
+  // Too many that reach it are equal to it, and not above.
+  where = {found, kNone, found && reached <= enough};
+  return true;
 }
 
 // For any k, from all keys of a larger sample.

@@ -53,7 +53,7 @@ _MAX_GRID = (1 << 31) - 1
 
 # sm_120 has clusters too, but no distributed shared memory worth the name has been measured there.
 _CLUSTERED = ("sm_90a", "sm_100a")
-_CLUSTERS = (1, 2, 4, 8, 16)
+_CLUSTERS = (1, 2, 4, 8)
 
 
 class Tuning(NamedTuple):
@@ -83,7 +83,11 @@ class Tuning(NamedTuple):
         return -(-(keys * element_size + 4 * self._places(element_size) + 5 * self.threads + 3 * 1024 + 64) // 16) * 16
 
     def defines(self, element_size: int) -> tuple[tuple[str, str], ...]:
-        values = {**self._asdict(), "places": self._places(element_size), "shared_bytes": self.shared_bytes(element_size)}
+        values = {
+            **self._asdict(),
+            "places": self._places(element_size),
+            "shared_bytes": self.shared_bytes(element_size),
+        }
         return tuple((name.upper(), str(value)) for name, value in values.items())
 
     def _places(self, element_size: int) -> int:
@@ -127,11 +131,12 @@ def launch(logits: Tensor, k: int | Tensor, out: Tensor) -> None:
 
 
 def _cluster(device: int, batch: int, row_bytes: int) -> int:
-    """How many blocks share a row: enough to keep the device busy, as long as each thread still has something to read."""
+    """How many blocks share a row: as many as leave no SM idle, if each thread still has something to read. Waiting for each
+    other costs more than it brings when there are rows for all SMs."""
     arch = host.current_options().arch if device < 0 else arch_of_device(device)
     if arch not in _CLUSTERED:
         return 1
-    wanted = 4 * sm_count(device) // batch
+    wanted = sm_count(device) // batch
     most = row_bytes // (16 * _TUNING.threads * 2)
     return max(c for c in _CLUSTERS if c <= max(1, min(wanted, most)))
 
