@@ -144,6 +144,19 @@ __device__ unsigned int separate(const unsigned int (&key)[kEach], unsigned int 
   }
 }
 
+// The same when the highest key is not known; shared.highest is 0 before.
+template <int kEach, typename Bits>
+__device__ unsigned int separate_below_highest(const unsigned int (&key)[kEach], unsigned int rank, unsigned int lowest,
+                                               Shared<Bits>& shared) {
+  unsigned int highest = 0;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) highest = max(highest, key[j]);
+  highest = __reduce_max_sync(kAllLanes, highest);
+  if (threadIdx.x % kWarp == 0) atomicMax(&shared.highest, highest);
+  __syncthreads();
+  return separate(key, rank, lowest, shared.highest, shared);
+}
+
 // The same, roughly: at least `rank` keys reach it, and not many more. Of the keys that are in one lane of any warp only the largest
 // counts; rank <= kWarp / 2. `reached` becomes how many of the threads' largest keys reach it.
 template <typename Bits>
@@ -628,18 +641,17 @@ __device__ Verdict decide(const Slice<Format>& slice, unsigned int k, Shared<typ
       }
       return place < candidates ? Format::key(Blocks::twin(shared.bits, block)[place - begin]) : 0u;
     };
-    const auto separator_of = [&](auto& key) {
-      unsigned int highest = 0;
+    // Most rows of a small k have no more candidates than there are threads.
+    unsigned int separator;
+    if (candidates <= kThreads) {
+      const unsigned int key[1] = {key_at(threadIdx.x)};
+      separator = separate_below_highest(key, rank, where.low, shared);
+    } else {
+      unsigned int key[kKeysOfThread];
 #pragma unroll
-      for (unsigned int j = 0; j < sizeof(key) / sizeof(key[0]); ++j)
-        highest = max(highest, key[j] = key_at(threadIdx.x + j * kThreads));
-      highest = __reduce_max_sync(kAllLanes, highest);
-      if (lane == 0) atomicMax(&shared.highest, highest);
-      __syncthreads();
-      return separate(key, rank, where.low, shared.highest, shared);
-    };
-    unsigned int few[1], many[kKeysOfThread];
-    const unsigned int separator = candidates <= kThreads ? separator_of(few) : separator_of(many);
+      for (int j = 0; j < kKeysOfThread; ++j) key[j] = key_at(threadIdx.x + j * kThreads);
+      separator = separate_below_highest(key, rank, where.low, shared);
+    }
     // It separates candidates; what is not above the bracket's lower end is none, and must not come through with all of them.
     verdict.least = max(separator, where.low + !where.few);
     verdict.candidates_only = where.few;
