@@ -144,25 +144,26 @@ def recorded(operator: str, folder: Path) -> list[Case]:
 
 def drawn(operator: str, count: int, start: int) -> list[Case]:
     """So many different legal calls."""
-    return [
-        *_drawn(operator, SCALES["cuda", "dev"], count - count // 4, start),
-        *_drawn(operator, WIDE, count // 4, start),
-    ]
-
-
-def _drawn(operator: str, scale: Scale, count: int, start: int) -> list[Case]:
     found: dict[bytes, Case] = {}
-    while len(found) < count:
-        start += 1
+    for scale, enough in ((SCALES["cuda", "dev"], count - count // 4), (WIDE, count)):
+        while len(found) < enough:
+            start += 1
+            more = _drawn(operator, scale, 2 * count + 10, start)  # every run begins with the plainest call
+            found = dict([*found.items(), *((key, case) for key, case in more.items() if key not in found)][:enough])
+    return list(found.values())
 
-        @seed(start)
-        @profile(2 * count + 10)  # every run begins with the plainest call
-        @given(operators.get(operator).cases(scale, illegal=False))
-        def draw(case: Case) -> None:
-            found[case.key()] = case
 
-        draw()
-    return list(found.values())[:count]
+def _drawn(operator: str, scale: Scale, count: int, start: int) -> dict[bytes, Case]:
+    found: dict[bytes, Case] = {}
+
+    @seed(start)
+    @profile(count)
+    @given(operators.get(operator).cases(scale, illegal=False))
+    def draw(case: Case) -> None:
+        found[case.key()] = case
+
+    draw()
+    return found
 
 
 def batches(cases: Sequence[Case]) -> Iterator[list[Case]]:
@@ -233,19 +234,19 @@ def run(cases: Sequence[Case], spec: str, device: str, *, jobs: int, seconds: fl
 
     Raises BrokenProcessPool when one dies.
     """
-    end = time.monotonic() + seconds
+    end, late = time.monotonic() + seconds, False
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         waiting: dict[Future[list[Compared]], list[Case]] = {}
         for batch in batches(cases):
             waiting[pool.submit(work, batch, spec, device)] = batch
         try:
             while waiting:
-                done, _ = wait(waiting, timeout=max(end - time.monotonic(), 0), return_when=FIRST_COMPLETED)
+                left = None if late else max(end - time.monotonic(), 0)
+                done, _ = wait(waiting, timeout=left, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield from zip(waiting.pop(future), future.result())
-                if time.monotonic() >= end:
-                    waiting = {future: batch for future, batch in waiting.items() if not future.cancel()}
-                    end = float("inf") if waiting else end
+                if not late and time.monotonic() >= end:
+                    late, waiting = True, {future: batch for future, batch in waiting.items() if not future.cancel()}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
