@@ -79,7 +79,7 @@ def test_the_corpus_gives_its_calls(tmp_path):
 
 def test_what_is_not_begun_in_time_fails():
     """A run that ends early says how much is missing."""
-    arguments = ["--device", "cpu", "--examples", "3", "--jobs", "1", "--time", "0.001s", "--corpus", "nowhere"]
+    arguments = ["--device", "cpu", "--examples", "60", "--jobs", "1", "--time", "0.001s", "--corpus", "nowhere"]
     result = CliRunner().invoke(same_bits.main, arguments)
     assert 1 == result.exit_code
     assert "calls were not begun in" in result.output

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from impls.top_k_mask_logits import cuda, top_k_mask_logits, top_k_mask_logits_
+from oracles import top_k_mask_logits as oracle
+from tests import adversarial
 from tests.impls.top_k_mask_logits.brute_force import DTYPES, bits, expected, nasty_rows
 
 pytestmark = pytest.mark.gpu
@@ -47,18 +49,98 @@ def test_real_vocabularies(backend, vocab):
             assert _same(want, top_k_mask_logits(logits, k, backend=backend)), (dtype, k)
 
 
-@pytest.mark.parametrize("backend", COMPILED)
-def test_in_place_allocates_no_device_memory(backend):
-    """Neither a scalar nor a tensor k needs scratch memory."""
-    logits, k = _logits(64, 32000), torch.full((64,), 9, device="cuda")
-    top_k_mask_logits_(logits.clone(), k, backend=backend)
-    top_k_mask_logits_(logits.clone(), 9, backend=backend)
+def _allocated(call):
+    """(bytes beyond what there was, at the peak; number of allocations) of torch's device memory in a call's second run."""
+    call()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.max_memory_allocated()
-    top_k_mask_logits_(logits, k, backend=backend)
-    top_k_mask_logits_(logits, 5, backend=backend)
-    assert before == torch.cuda.max_memory_allocated()
+    before, count = torch.cuda.memory_allocated(), torch.cuda.memory_stats()["allocation.all.allocated"]
+    call()
+    torch.cuda.synchronize()
+    return (
+        torch.cuda.max_memory_allocated() - before,
+        torch.cuda.memory_stats()["allocation.all.allocated"] - count,
+    )
+
+
+SHAPES = [(1, 5), (64, 32000), (1, 128256), (3, 262144), (700, 4096), (2, 600000), (2048, 128256)]
+
+
+@pytest.mark.parametrize("backend", COMPILED)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_in_place_allocates_no_device_memory(backend, shape):
+    """Neither a scalar nor a tensor k needs scratch memory, in any dtype, at lengths of every kernel."""
+    for dtype in DTYPES:
+        logits, k = _logits(*shape, dtype), torch.full(shape[:1], 9, device="cuda")
+        assert _allocated(lambda: top_k_mask_logits_(logits, k, backend=backend)) == (0, 0), dtype
+        assert _allocated(lambda: top_k_mask_logits_(logits, shape[1] // 2, backend=backend)) == (0, 0), dtype
+
+
+def test_what_allocates_device_memory_is_seen():
+    """A backend that sorts, a wrapper that makes a copy first, and one that frees a byte at once."""
+    logits = _logits(64, 32000)
+    for call in (
+        lambda: top_k_mask_logits_(logits, 9, backend="torch"),
+        lambda: logits.copy_(top_k_mask_logits(logits, 9, backend="cuda")),
+        lambda: (torch.empty(1, device="cuda"), top_k_mask_logits_(logits, 9, backend="cuda")),
+    ):
+        peak, count = _allocated(call)
+        assert peak > 0
+        assert count > 0
+
+
+@pytest.mark.parametrize("backend", COMPILED)
+@pytest.mark.parametrize("rows, vocab, k", [(4096, 32000, 50), (4096, 32000, 16000), (3, 128256, 2000), (1, 262144, 9)])
+def test_a_thousand_repeats_in_place_are_bit_identical(backend, rows, vocab, k):
+    """No order in which blocks happen to run, and no memory that a call left, changes a bit."""
+    logits = _logits(rows, vocab, torch.bfloat16)
+    want, x = bits(top_k_mask_logits(logits, k, backend="torch")), torch.empty_like(logits)
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    for _ in range(1000):
+        x.copy_(logits)
+        top_k_mask_logits_(x, k, backend=backend)
+        wrong += (bits(x) != want).any()
+    assert int(wrong) == 0
+
+
+@pytest.mark.parametrize("backend", COMPILED)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("vocab", [5000, 128256, 262144, 262145, 300001])
+def test_rows_that_hurt_a_selection(backend, dtype, vocab):
+    """All equal, two values, an outlier, a tiny spread, sorted, NaN, shared digits …, each row with its own clusters of
+    blocks (few rows) and without (many), in place and not, for small, middling and large k."""
+    few = adversarial.rows(dtype, vocab, "cuda")
+    many = few.repeat(60, 1)
+    for k in (1, 50, vocab // 2, vocab - 1):
+        want = top_k_mask_logits(few, k, backend="torch")
+        assert _same(want, top_k_mask_logits(few, k, backend=backend)), k
+        for i in range(len(few)):
+            assert _same(want[i : i + 1], top_k_mask_logits_(few[i : i + 1].clone(), k, backend=backend)), (i, k)
+        assert _same(want.repeat(60, 1), top_k_mask_logits_(many.clone(), k, backend=backend)), k
+
+
+@pytest.mark.parametrize("backend", COMPILED)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_wildly_mixed_k_in_long_rows(backend, dtype):
+    """Neighbouring rows that keep nothing, one element, half, all: neither leaves anything behind for the next."""
+    vocab = 128256
+    ks = [0, 1, vocab, 2, vocab - 1, 50, vocab // 2, 2048, vocab + 7, -3, 1 << 40, 1000]
+    k = torch.tensor(ks, device="cuda").repeat(60)
+    logits = adversarial.rows(dtype, vocab, "cuda").repeat(66, 1)[: len(k)].contiguous()
+    want = top_k_mask_logits(logits, k, backend="torch")
+    assert _same(want, top_k_mask_logits(logits, k, backend=backend))
+    assert _same(want[:12], top_k_mask_logits(logits[:12], k[:12], backend=backend))
+    assert _same(want, top_k_mask_logits_(logits, k, backend=backend))
+
+
+@pytest.mark.parametrize("backend", COMPILED)
+def test_in_place_with_nothing_to_mask_changes_no_bit(backend):
+    """k >= vocab, for all rows or some, whatever bits there are. (`test_read_only.py` shows that nothing is written.)"""
+    logits = nasty_rows(torch.float32, 40, 5000).cuda()
+    before = logits.clone()
+    top_k_mask_logits_(logits, 5000, backend=backend)
+    top_k_mask_logits_(logits, torch.full((40,), 6000, device="cuda"), backend=backend)
+    assert _same(before, logits)
 
 
 @pytest.mark.parametrize("backend", COMPILED)
@@ -190,3 +272,27 @@ def test_a_row_of_more_than_two_to_the_32_elements():
     assert top_k_mask_logits_(logits, k, backend="cuda") is logits
     assert bool((logits[0, planted] == -torch.inf).all())
     assert sum(int((part == -torch.inf).sum()) for part in logits[0].split(1 << 30)) == 40
+
+
+@pytest.mark.parametrize("backend", COMPILED)
+def test_a_batch_of_more_than_two_to_the_32_elements(backend):
+    """33500 rows of Llama 3's vocabulary in place, each with its own k, judged by the oracle in blocks of rows: the first and the
+    last, those around 2^31 and 2^32 elements, and some in between."""
+    block, blocks, vocab = 250, 134, 128256
+    needed, free = 16 << 30, torch.cuda.mem_get_info()[0]
+    if free < needed:
+        pytest.skip(
+            f"needs {needed >> 30} GiB of free device memory for 4.3e9 elements and their oracle; {free >> 30} are free"
+        )
+    logits = torch.empty(block * blocks, vocab, dtype=torch.bfloat16, device="cuda")
+    for i in range(blocks):
+        logits[i * block : (i + 1) * block] = _logits(block, vocab, torch.bfloat16, seed=i)
+    k = torch.arange(block * blocks, device="cuda") * 37 % 3001
+    assert logits.numel() > 1 << 32
+    assert top_k_mask_logits_(logits, k, backend=backend) is logits
+    borders = [(1 << 31) // vocab // block, (1 << 32) // vocab // block]
+    for i in sorted({0, 1, *(b + d for b in borders for d in (-1, 0)), borders[0] + 1, 17, 51, 99, 120, blocks - 1}):
+        rows = slice(i * block, (i + 1) * block)
+        reference = oracle.reference(_logits(block, vocab, torch.bfloat16, seed=i), k[rows], oracle.Semantics())
+        judgement = oracle.judge({"out": logits[rows]}, reference)["out"]
+        assert judgement.kind is None, (i, judgement.kind, int(judgement.wrong.sum()))
