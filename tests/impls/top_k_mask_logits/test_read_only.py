@@ -42,7 +42,7 @@ def _status(backend, batch, vocab, k, folder):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("batch, vocab", [(3, 700), (1, 70000)])
+@pytest.mark.parametrize(("batch", "vocab"), [(3, 700), (1, 70000)])
 def test_nothing_is_written_where_nothing_is_masked(backend, batch, vocab, tmp_path):
     """For k = vocab and beyond, a scalar's and a tensor's, in a row of one block and one of a cluster."""
     if backend == "triton":
