@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -162,9 +162,23 @@ def _ratio_table(event: Event) -> Table | None:
     return table
 
 
+def _feature_lines(event: Event) -> Iterator[str]:
+    """For each operator, the share of its cases that used each feature, of the target that was given the most."""
+    most: dict[str, dict[str, Any]] = {}
+    for name, state in event["targets"].items():
+        operator = name.partition("/")[0]
+        most[operator] = max(most.get(operator, state), state, key=lambda s: s["cases"])
+    for operator, state in most.items():
+        counts = sorted(state["features"].items(), key=lambda item: (-item[1], item[0]))
+        if counts:
+            shares = (f"{word} {100 * count / state['cases']:.0f}%" for word, count in counts)
+            yield f"{operator}: {', '.join(shares)}"
+
+
 def _fuzz_closing(event: Event, findings: list[Event]) -> Iterator[RenderableType]:
     if (ratios := _ratio_table(event)) is not None:
         yield from ("", ratios, "")
+    yield from map(Text, _feature_lines(event))
     spent = {what: seconds for what, seconds in event["timing"].items() if seconds}
     total = sum(spent.values()) or 1.0
     shares = (f"{what} {100 * seconds / total:.0f}%" for what, seconds in sorted(spent.items(), key=lambda x: -x[1]))

@@ -14,7 +14,7 @@ summary   the last progress, with the outcome
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,10 +42,14 @@ class TargetStats:
     """The largest error over bound of any case that passed."""
     ratios: dict[str, float] = field(default_factory=dict)
     """The same by flag set (`Operator.flags`): how sharp the bound is, and a kernel that gets worse, show there."""
+    features: dict[str, int] = field(default_factory=dict)
+    """How many cases used each of the operator's features (`Operator.features`)."""
 
-    def count(self, verdict: Verdict, flags: str = "") -> None:
-        """Count a case that was judged; `flags` is its flag set."""
+    def count(self, verdict: Verdict, flags: str = "", features: Iterable[str] = ()) -> None:
+        """Count a case that was judged; `flags` is its flag set, `features` what it uses."""
         self.cases += 1
+        for word in features:
+            self.features[word] = self.features.get(word, 0) + 1
         if verdict.failed:
             self.failed += 1
         elif verdict.kind == "skip":
@@ -59,7 +63,8 @@ class TargetStats:
                 self.ratios[flags] = max(self.ratios.get(flags, 0.0), verdict.ratio)
 
     def state(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("operator", "name")} | {"ratios": dict(self.ratios)}
+        state = {k: v for k, v in vars(self).items() if k not in ("operator", "name")}
+        return state | {"ratios": dict(self.ratios), "features": dict(self.features)}
 
 
 def merge_states(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
@@ -72,4 +77,6 @@ def _merge(key: str, a: Any, b: Any) -> Any:
         return max(a, b)
     if key == "ratios":
         return {flags: max(a.get(flags, 0.0), b.get(flags, 0.0)) for flags in sorted({*a, *b})}
+    if key == "features":
+        return {word: a.get(word, 0) + b.get(word, 0) for word in sorted({*a, *b})}
     return a or b if isinstance(a, str) else a + b

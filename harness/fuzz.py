@@ -214,10 +214,11 @@ class Campaign:
         verdicts = self._judge(case, specs)
         history = tuple(self.engine.history)[:-1]
         self._queue_builds(case)
-        flags = operators.get(case.operator).flags(case)
+        operator = operators.get(case.operator)
+        flags, features = operator.flags(case), tuple(operator.features(case))
         for spec, verdict in zip(specs, verdicts):
             stats = self.stats[case.operator, spec]
-            stats.count(verdict, flags)
+            stats.count(verdict, flags, features)
             if not verdict.failed:
                 continue
             where = bucket(case, self.names[spec], verdict)

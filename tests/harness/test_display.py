@@ -27,6 +27,7 @@ STATE = {
     "known": 5,
     "ratio": 0.0,
     "ratios": {},
+    "features": {},
 }
 PROGRESS = {
     "event": "progress", "seconds": 3.0, "cases": 90, "hunting": "", "builds": 4, "builds_pending": 0, "findings": 1,
@@ -146,6 +147,15 @@ def test_ratios_by_flag_set():
     text = rows(shown(display.summary(FUZZING, event, [], interrupted=False)))
     assert ("ratio near far", "0.250 0.750", "soft_cap 0.500") == (text["largest"], text["float16"], text["bfloat16"])
     assert 1 == shown(display.summary(FUZZING, PROGRESS, [], interrupted=False)).count("largest ratio")
+
+
+def test_shares_of_features():
+    """A line an operator: how many of the cases used each, the commonest first, of the target that was given the most."""
+    many = {**STATE, "features": {"causal": 18, "fp16_qk": 45}}
+    event = {**PROGRESS, "targets": {"op/few": {**STATE, "cases": 1, "features": {"causal": 1}}, "op/mine": many}}
+    text = shown(display.summary(FUZZING, event, [], interrupted=False))
+    assert "op: fp16_qk 50%, causal 20%" in text
+    assert "op:" not in shown(display.summary(FUZZING, PROGRESS, [], interrupted=False))
 
 
 ARCHS = {"sm_80": {"cells": 36, "done": 30, "built": 20, "failed": 10}, "sm_90a": {"cells": 36, "unsupported": 4}}

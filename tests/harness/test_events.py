@@ -30,6 +30,7 @@ def test_every_verdict_is_counted_once():
         "idle": "",
         "why_skipped": "no",
         "ratios": {},
+        "features": {},
     }
     assert expected == counted(*A)
     assert 0.75 == counted(*B)["ratio"]
@@ -57,3 +58,13 @@ def test_why_a_target_is_idle_is_said_once():
     """Not twice over for two workers."""
     idle = TargetStats("op", "mine", idle="no GPU").state()
     assert "no GPU" == merge_states(idle, idle)["idle"]
+
+
+def test_features_are_counted_by_case_whatever_the_verdict():
+    """So that the share of cases that had a flag can be told; two workers' counts add up."""
+    stats, other = TargetStats("op", "mine"), TargetStats("op", "mine")
+    stats.count(PASS, features=("causal", "fp16_qk"))
+    stats.count(skip("no"), features=("fp16_qk",))
+    other.count(PASS, features=("window",))
+    assert {"causal": 1, "fp16_qk": 2} == stats.state()["features"]
+    assert {"causal": 1, "fp16_qk": 2, "window": 1} == merge_states(stats.state(), other.state())["features"]

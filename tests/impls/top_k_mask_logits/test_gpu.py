@@ -15,6 +15,9 @@ pytestmark = pytest.mark.gpu
 
 COMPILED = ["cuda", "triton"]
 
+LARGE = pytest.mark.xdist_group("device memory")
+"""Tests that need tens of gigabytes: with `pytest --dist loadgroup` they have one process, and do not meet."""
+
 
 def _same(a, b):
     return torch.equal(bits(a), bits(b))
@@ -247,6 +250,7 @@ def test_auto_takes_the_cuda_backend():
     assert dispatch._backend("auto", torch.device("cuda:0")) is cuda
 
 
+@LARGE
 @pytest.mark.parametrize("backend", COMPILED)
 def test_more_than_two_to_the_31_elements(backend):
     """Rows past 2^31 and 2^32 elements are found in place, and rows before them are not touched twice."""
@@ -262,6 +266,7 @@ def test_more_than_two_to_the_31_elements(backend):
         assert (logits[row] != -torch.inf).nonzero()[:, 0].tolist() == [columns[row].item(), columns[row].item() + 1]
 
 
+@LARGE
 def test_a_row_of_more_than_two_to_the_32_elements():
     """Counts that don't fit in 32 bits: k itself is 2^32, and all but 40 planted zeros are kept."""
     k = 1 << 32
@@ -277,6 +282,7 @@ def test_a_row_of_more_than_two_to_the_32_elements():
     assert sum(int((part == -torch.inf).sum()) for part in logits[0].split(1 << 30)) == 40
 
 
+@LARGE
 @pytest.mark.parametrize("backend", COMPILED)
 def test_a_batch_of_more_than_two_to_the_32_elements(backend):
     """33500 rows of Llama 3's vocabulary in place, each with its own k, judged by the oracle in blocks of rows: the first and the
