@@ -6,6 +6,7 @@ last, and the first choice is always the plainest, because that is where Hypothe
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +55,12 @@ _COUNTS = st.integers(1, 8)
 _BESIDE = st.sampled_from((0, 1, -1, 0, 3, -2))
 
 
+@functools.lru_cache(1 << 10)
+def _one_of(sizes: tuple[int, ...]) -> SearchStrategy[int]:
+    """Kept, since to make such a strategy takes as long as many draws."""
+    return st.sampled_from(sizes)
+
+
 def draw_size(draw: DrawFn, limit: int, named: Sequence[int] = ()) -> int:
     """A dimension of at most `limit`: small integers, tile × count + offset, any, or one of the named sizes that fit."""
     kind = draw(_SIZE_CLASSES)
@@ -65,9 +72,9 @@ def draw_size(draw: DrawFn, limit: int, named: Sequence[int] = ()) -> int:
         return max(0, min(limit, tile * min(count, max(1, limit // tile)) + beside))
     if kind == "plain":
         return min(limit, draw(_PLAIN))
-    fitting = [n for n in named if n <= limit]
+    fitting = tuple(n for n in named if n <= limit)
     if kind == "named" and fitting:
-        return draw(st.sampled_from(fitting))
+        return draw(_one_of(fitting))
     return min(limit, draw(_SMALL))
 
 

@@ -146,12 +146,14 @@ def judge(outputs: dict[str, Tensor], ref: Reference) -> dict[str, Judgement]:
     got_bits = bits(got)
     kept, masked = got_bits == source, got_bits == minus_inf
     right = (kept & allowed) | (masked & ~required)
+    quota = ref.extra["quota"]
+    if bool(right.all() & (quota < 0).all()):  # nearly always, and one wait for the device
+        return {"out": Judgement(None, ~right, ref.want["out"], ref.bound["out"])}
     invented = ~kept & ~masked
     want = ref.want["out"]
     was_nan = source.view(got.dtype).isnan()
     wrong_nan = ~right & ((got.isnan() & invented) | (was_nan & required & ~kept))
     wrong_inf = ~right & invented & (want.isinf() | got.isinf())
-    quota = ref.extra["quota"]
     optional = kept & allowed & ~required
     miscounted = ((optional.sum(1) != quota) & (quota >= 0))[:, None]
     wrong_set = (~right & ~invented) | (miscounted & allowed & ~required)
