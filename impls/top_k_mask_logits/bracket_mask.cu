@@ -61,7 +61,11 @@ struct Blocks {
   static __device__ unsigned int count() { return ptx::cluster_nctarank(); }
   static __device__ void sync() { ptx::cluster_sync(); }
   static __device__ void arrive() { ptx::cluster_arrive(); }
-  static __device__ void wait() { ptx::cluster_wait(); }
+  // Of the block's own threads too: what a thread does between the two is over.
+  static __device__ void wait() {
+    ptx::cluster_wait();
+    __syncthreads();
+  }
   template <typename T>
   static __device__ T* twin(T* shared, unsigned int rank) {
     return ptx::mapa(shared, rank);
@@ -372,10 +376,7 @@ __device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<t
   const bool by_warp = ranks.lower <= kWarp / 2;
   const unsigned int enough = by_warp ? 2 * ranks.lower : ranks.lower + ranks.lower / 4;
   const bool may = ranks.lower <= packs / 4 && ranks.fits(enough);
-  if (!may) {
-    batch = slice.load(slice.first);
-    return false;
-  }
+  if (!may) return false;
   sample<kSketch>(slice, count, [&](unsigned int i, const Pack<Bits>& pack) {
     unsigned int largest = 0;
 #pragma unroll
@@ -599,7 +600,10 @@ __device__ Verdict decide(const Slice<Format>& slice, unsigned int k, Shared<typ
   Bracket where{0, kNone, false};
   Batch<Bits> batch;
   if (slice.n > kCandidates) {
-    if (!bracket_few(slice, k, shared, sum, where, batch)) where = bracket(slice, k, shared);
+    if (!bracket_few(slice, k, shared, sum, where, batch)) {
+      where = bracket(slice, k, shared);
+      batch = slice.load(slice.first);
+    }
   } else {
     batch = slice.load(slice.first);
     __syncthreads();

@@ -53,7 +53,7 @@ _MAX_GRID = (1 << 31) - 1
 
 # sm_120 has clusters too, but no distributed shared memory worth the name has been measured there.
 _CLUSTERED = ("sm_90a", "sm_100a")
-_CLUSTERS = (1, 2, 4, 8)
+_CLUSTERS = (1, 2, 4, 8, 16)
 
 
 class Tuning(NamedTuple):
