@@ -1,0 +1,149 @@
+"""Rows for the CUDA kernel, each made for one way through it, and the kernel in small: with room for little, one can leave it.
+
+The kernel runs on the CPU, through g++.
+"""
+
+import functools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from impls.top_k_mask_logits import cuda
+from tests.impls.top_k_mask_logits.brute_force import NASTY, from_bits
+
+CLUSTERS = (1, 2, 4, 8, 16)
+TUNING = cuda.Tuning(
+    threads=64, sample=2048, sketch=1024, candidates=512, places=256, blocks_per_sm=1, unroll=2, sigmas=1, margin=0
+)
+"""Every pass of a block takes 64 packs of 16 bytes; a bracket of one standard deviation misses often."""
+PACKS_OF_PASS = TUNING.threads
+
+
+PACKS_OF_PASS = TUNING.threads
+
+SOURCES = Path(cuda.__file__).parent
+
+
+@contextmanager
+def in_small(cluster: int, source: Path = cuda._BRACKET) -> Iterator[None]:
+    """Calls of the backend take TUNING and two clusters of this size, that take turns at the rows."""
+    kernel = cuda._kernel if source == cuda._BRACKET else functools.cache(cuda._kernel.__wrapped__)
+    with (
+        patch.object(cuda, "_TUNING", TUNING),
+        patch.object(cuda, "_cluster", lambda *_: cluster),
+        patch.object(cuda, "_MAX_GRID", 2 * cluster),
+        patch.object(cuda, "_BRACKET", source),
+        patch.object(cuda, "_kernel", kernel),
+    ):
+        yield
+
+
+MARKS = (
+    ("  collect(slice, batch,", 'where.few ? "few" : slice.n <= kCandidates ? "short" : where.high == kNone ? "open" : "closed"'),
+    ("  if (by_warp) {", '"by warp"', "after"),
+    ("    verdict.least = radix_select(", '!room ? "no room" : k <= above ? "missed above" : "missed below"'),
+    ("    verdict.least = where.high;", '"high"'),
+    ("    verdict.least = where.low;", '"low"'),
+    ("    verdict.all = above + inside == slice.n;", 'above + inside == slice.n ? "all" : "not all"'),
+    ("    const unsigned int separator = candidates", 'candidates <= kThreads ? "few candidates" : "many candidates"'),
+)
+"""Places in the kernel, and what is said there."""
+
+
+def marked(folder: Path) -> Path:
+    """A copy of the kernel that writes to the file descriptor 1 which way a row takes."""
+    for path in SOURCES.glob("*.cu*"):
+        (folder / path.name).write_text(path.read_text())
+    text = cuda._BRACKET.read_text()
+    for place, said, *after in MARKS:
+        if text.count(place) != 1:
+            raise ValueError(f"the kernel has changed: {place!r} is there {text.count(place)} times")
+        text = text.replace(place, f"{place} WAY({said});" if after else f"WAY({said});\n{place}")
+    source = folder / cuda._BRACKET.name
+    source.write_text(WAY + text)
+    return source
+
+
+WAY = """
+extern "C" long write(int, const void*, unsigned long);
+#define WAY(said)                                                                  \\
+  do {                                                                             \\
+    const char* const text = said;                                                 \\
+    if (threadIdx.x == 0 && Blocks::rank() == 0) write(1, text, __builtin_strlen(text)), write(1, ", ", 2); \\
+  } while (false)
+"""
+
+
+def length(dtype: torch.dtype, cluster: int) -> int:
+    """Elements of a row of which each block has more than one pass, or the last few have one; no multiple of a pack."""
+    return (75 * cluster + 175) * (16 // dtype.itemsize) + 1
+
+
+def ordinary(n: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, generator=torch.Generator().manual_seed(seed))
+
+
+def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
+    """(name, row, k). A row of some length has one step, from which its values are others."""
+    n = length(dtype, cluster)
+    lanes = 16 // dtype.itemsize
+    normal = ordinary(n)
+    third = torch.arange(n) % 3 == 0
+    thirds = int(third.sum())
+    two = torch.where(third, 2.0, 1.0)
+    three = torch.where(torch.arange(n) % 3 == 1, 0.0, two)
+    # 10 elements that stand above a plateau.
+    above = torch.ones(n)
+    above[7 :: n // 10][:10] = 2 + torch.arange(10.0)
+    ends = normal.clone()
+    ends[[0, 1, -2, -1]] = torch.tensor([10.0, 11.0, 12.0, 13.0])
+    infinite = normal.clone()
+    infinite[third] = -math.inf
+    nans = normal.clone()
+    nans[5 :: n // 10][:10] = math.nan
+    hidden = normal.clone()
+    for turn in range(2):  # two passes of one block, all but
+        start = PACKS_OF_PASS * cluster * turn * lanes
+        hidden[start : start + PACKS_OF_PASS * lanes // (turn + 1)] = 10.0
+    hundredth = 1 + n // 100
+
+    yield "ordinary, small k", normal, 3
+    for k in (45, 55, 75):
+        yield f"ordinary, k = {k}", normal, k
+    for seed in range(8):
+        yield f"ordinary {seed}, large k", ordinary(n, seed), n // 2
+    yield "ordinary, k = 1", normal, 1
+    yield "ordinary, k = n - 1", normal, n - 1
+    yield "large ones outside of packs", ends, 2
+    yield "all equal, small k", torch.ones(n), 3
+    yield "all equal, large k", torch.ones(n), n // 2
+    yield "two values, k within the upper", two, thirds - hundredth
+    yield "two values, k at the step", two, thirds
+    yield "two values, k after the step", two, thirds + 1
+    yield "three values, k after the first step", three, thirds + 1
+    yield "ten above many equal, k within", above, 4
+    yield "ten above many equal, k at the step", above, 10
+    yield "ten above many equal, k after the step", above, 11
+    yield "all -inf", torch.full((n,), -math.inf), 3
+    yield "a third -inf, k = n - 1", infinite, n - 1
+    yield "ten NaN, k within", nans, 3
+    yield "ten NaN, k at the step", nans, 10
+    yield "all NaN", torch.full((n,), math.nan), 3
+    yield "ascending", normal.sort().values, 5
+    yield "descending", normal.sort(descending=True).values, 5
+    yield "ties of one block", hidden, 50
+    yield "k = 0", normal, 0
+    yield "k = n", normal, n
+    yield "short", normal[: TUNING.candidates], 30
+    yield "short, all equal", torch.ones(TUNING.candidates), 30
+    yield "short, k = n - 1", infinite[: TUNING.candidates], TUNING.candidates - 1
+    yield "one element", normal[:1], 1
+    yield "less than a pack", normal[:3], 2
+    yield "longer than it may have candidates", ordinary(TUNING.sample + 52), 900
+    yield "long", ordinary(24000), 12000
+    yield "nasty", from_bits(NASTY[dtype], dtype).repeat(n // len(NASTY[dtype]) + 1)[:n], n // 3
