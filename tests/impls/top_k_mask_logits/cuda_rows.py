@@ -44,7 +44,10 @@ def in_small(cluster: int, source: Path = cuda._BRACKET) -> Iterator[None]:
 
 
 MARKS = (
-    ("  collect(slice, batch,", 'where.few ? "few" : slice.n <= kCandidates ? "short" : where.high == kNone ? "open" : "closed"'),
+    (
+        "  collect(slice, batch,",
+        'where.few ? "few" : slice.n <= kCandidates ? "short" : where.high == kNone ? "open" : "closed"',
+    ),
     ("  if (by_warp) {", '"by warp"', "after"),
     ("    verdict.least = radix_select(", '!room ? "no room" : k <= above ? "missed above" : "missed below"'),
     ("    verdict.least = where.high;", '"high"'),
@@ -80,7 +83,7 @@ extern "C" long write(int, const void*, unsigned long);
 
 
 def length(dtype: torch.dtype, cluster: int) -> int:
-    """Elements of a row of which each block has more than one pass, or the last few have one; no multiple of a pack."""
+    """Elements of a row: enough for each block to have a share of the sample, and no multiple of a pack."""
     return (75 * cluster + 175) * (16 // dtype.itemsize) + 1
 
 
@@ -89,7 +92,7 @@ def ordinary(n: int, seed: int = 0) -> Tensor:
 
 
 def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
-    """(name, row, k). A row of some length has one step, from which its values are others."""
+    """(name, row as float32, k). Most are of `length`; what the names say of k is true of it whatever that is."""
     n = length(dtype, cluster)
     lanes = 16 // dtype.itemsize
     normal = ordinary(n)
@@ -107,7 +110,7 @@ def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
     nans = normal.clone()
     nans[5 :: n // 10][:10] = math.nan
     hidden = normal.clone()
-    for turn in range(2):  # two passes of one block, all but
+    for turn in range(2):  # a pass of the first block, and half of its next: more than its places
         start = PACKS_OF_PASS * cluster * turn * lanes
         hidden[start : start + PACKS_OF_PASS * lanes // (turn + 1)] = 10.0
     hundredth = 1 + n // 100

@@ -11,7 +11,7 @@ from impls.cuda_build.host import HostOptions, executing, unavailable
 from impls.cuda_build.host.compiler import CHECKS
 from impls.top_k_mask_logits import top_k_mask_logits, top_k_mask_logits_
 from tests.impls.top_k_mask_logits.brute_force import DTYPES, bits, expected
-from tests.impls.top_k_mask_logits.cuda_rows import CLUSTERS, in_small, length, marked, ordinary, rows
+from tests.impls.top_k_mask_logits.cuda_rows import CLUSTERS, in_small, marked, rows
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -40,13 +40,20 @@ def test_every_way_gives_the_right_answer(dtype, cluster):
     wrong = []
     for which, (names, logits, k) in enumerate(batches(dtype, cluster)):
         want = expected(logits, k)
-        for (source, gap), (target, other_gap) in (((0, 0), (0, 0)), ((1, 0), (1, 0)), ((3, 2), (5, 4)), ((0, 7), (1, 0))):
+        for (source, gap), (target, other_gap) in (
+            ((0, 0), (0, 0)),
+            ((1, 0), (1, 0)),
+            ((3, 2), (5, 4)),
+            ((0, 7), (1, 0)),
+        ):
             for in_place in (True, False):
                 x, memory = in_memory(logits, source, gap)
                 out, around = (x, memory) if in_place else in_memory(torch.zeros_like(logits), target, other_gap)
                 with in_small(cluster):
                     top_k_mask_logits(x, k.to(torch.int32) if which % 2 else k, out=out, backend="cuda")
-                wrong += [(n, source, target, in_place) for n, a, b in zip(names, want, bits(out)) if not torch.equal(a, b)]
+                wrong += [
+                    (n, source, target, in_place) for n, a, b in zip(names, want, bits(out)) if not torch.equal(a, b)
+                ]
                 bits(out).copy_(bits(torch.full_like(out, 7.0)))
                 assert bool((around == 7.0).all())
     assert [] == wrong
@@ -61,7 +68,9 @@ def ways(tmp_path_factory):
         found[cluster] = {}
         for name, row, k in rows(torch.float32, cluster):
             with in_small(cluster, source):
-                found[cluster][name] = written(lambda row=row, k=k: top_k_mask_logits_(row[None].clone(), k, backend="cuda"))
+                found[cluster][name] = written(
+                    lambda row=row, k=k: top_k_mask_logits_(row[None].clone(), k, backend="cuda")
+                )
     return found
 
 
@@ -137,18 +146,24 @@ def test_the_rows_take_all_ways(ways, cluster, way):
     assert way in ways[cluster].values(), sorted(set(ways[cluster].values()))
 
 
-EASY = ("k = 0", "k = n", "one element", "long")
+FEW = {
+    "ordinary, small k", "ordinary, k = 75", "ordinary 3, large k", "ordinary, k = n - 1", "two values, k after the step",
+    "ten NaN, k within", "longer than it may have candidates", "short",
+}  # fmt: skip
+"""Enough for large clusters, which take longer: one of each way that ends otherwise, and one with two rows a cluster."""
 
 
 @pytest.mark.parametrize("cluster", [1, 2, 16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_every_check_and_order_passes(dtype, cluster):
     """No race, no access outside, nothing undefined, in the fixed order of threads and in others, in place too."""
-    for seed, (_, logits, k) in enumerate(batches(dtype, cluster)):
-        want = expected(logits, k)
-        if logits.shape[1] > 20000:
+    for seed, (names, logits, k) in enumerate(batches(dtype, cluster)):
+        chosen = [i for i, name in enumerate(names) if name != "long" and (cluster < 16 or name in FEW)]
+        if not chosen:
             continue
-        for order in (None, 2 * seed, 2 * seed + 1):
+        logits, k = logits[chosen], k[chosen]
+        want = expected(logits, k)
+        for order in (None, 2 * seed, 2 * seed + 1)[: 3 if cluster < 16 else 2]:
             x, memory = in_memory(logits, 1, 2)
             regions = tuple((t.data_ptr(), t.nbytes) for t in (memory, k))
             with in_small(cluster), executing(HostOptions(seed=order, checks=frozenset(CHECKS), memory=regions)):
