@@ -53,7 +53,7 @@ MARKS = (
     ("    verdict.least = where.high;", '"high"'),
     ("    verdict.least = where.low;", '"low"'),
     ("    verdict.all = above + inside == slice.n;", 'above + inside == slice.n ? "all" : "not all"'),
-    ("    const unsigned int separator = candidates", 'candidates <= kThreads ? "few candidates" : "many candidates"'),
+    ("    unsigned int separator;", 'candidates <= kThreads ? "few candidates" : "many candidates"'),
 )
 """Places in the kernel, and what is said there."""
 
