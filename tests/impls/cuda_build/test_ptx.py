@@ -25,6 +25,7 @@ USES = {
       c[0] = ptx::ex2(c[0]) + ptx::lg2(c[1]) + ptx::rcp(c[2]) + ptx::tanh_approx(c[3]);
       const float2 pair = ptx::unpack_half(ptx::pack_half(c[0], c[1])), also = ptx::unpack_bfloat16(ptx::pack_bfloat16(1, c[2]));
       d[0] = ptx::hfma2(ptx::hadd2(d[0], d[1]), ptx::hmul2(r[0], r[1]), ptx::opaque(r[2]));
+      d[1] = ptx::hgtu2(d[0], d[1]) ^ ptx::bgtu2(r[0], r[1]);
       if (threadIdx.x < 64) ptx::barrier_sync(1, 64);
       else ptx::barrier_arrive(2, 64);
       ptx::prefetch_l2(q);
@@ -99,6 +100,44 @@ def test_packed_halves(tmp_path):
     exact = x.double() * y.double() + z.double()
     step = torch.nextafter(out[0], torch.tensor(torch.inf, dtype=torch.float16)).double() - out[0].double()
     assert ((exact - out[0].double()).abs() <= step / 2 * 1.001).all()
+
+
+def test_packed_comparisons(tmp_path):
+    """The host's twins say of each of two elements whether it is greater or not comparable: subnormals, both zeros, infinities
+    and NaN included."""
+    source = tmp_path / "f.cu"
+    source.write_text("""
+    #include "ptx.cuh"
+    extern "C" __global__ void f(const unsigned int* in, unsigned int* out) {
+      const unsigned int t = threadIdx.x;
+      out[t] = ptx::hgtu2(in[t], in[t + 256]), out[t + 256] = ptx::bgtu2(in[t], in[t + 256]);
+    }""")
+    few = [
+        0,
+        0x8000,
+        1,
+        0x8001,
+        0x7F,
+        0x3C00,
+        0x3F80,
+        0xBF80,
+        0x7BFF,
+        0x7C00,
+        0xFC00,
+        0x7C01,
+        0x7F80,
+        0xFF80,
+        0x7FC0,
+        0xFFFF,
+    ]
+    pool = torch.tensor([pattern - (pattern >> 15 << 16) for pattern in few], dtype=torch.int16)
+    pick = torch.randint(len(few), (2, 512), generator=torch.Generator().manual_seed(0))
+    bits = pool[pick]
+    out = torch.zeros_like(bits)
+    Kernel(source, "f", "PP")(-1, (1, 1, 1), 256, bits.data_ptr(), out.data_ptr())
+    for dtype, found in ((torch.half, out[0]), (torch.bfloat16, out[1])):
+        x, y = bits.view(dtype).float()
+        assert torch.equal(torch.where(x <= y, 0, -1).short(), found), dtype
 
 
 STREAMS = """
