@@ -61,6 +61,13 @@ FAULTS = (
     ),
     _mask("misaligned_vector", "sanitize", "device_error", "misaligned", ("memory",), batch=2, vocab=5),
     _mask("stale_histogram", "fuzz", "wrong_set", batch=3, vocab=3),
+    _mask("noncandidates_kept", "fuzz", "wrong_set", batch=1, vocab=2),
+    _mask(
+        "put_back_before_filled", "sanitize", "device_error", "race: global memory, no barrier", ("race",), batch=1, vocab=2
+    ),
+    _mask(
+        "next_row_too_soon", "sanitize", "device_error", "race: shared memory, no barrier", ("race",), batch=2, vocab=2
+    ),
     _mask("late_reader", "fuzz", "depends_on_poison", batch=1, vocab=2),
     CudaFault(
         PREFILL, "half_decoded_by_value", "prefill.py", "fuzz", "divergence", minimum=(("qo_len", 1), ("kv_len", 2))

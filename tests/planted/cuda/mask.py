@@ -99,3 +99,18 @@ def stale_histogram(logits: Tensor, k: int | Tensor, *, out: Tensor | None = Non
 def late_reader(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
     """A thread reads what another may not have written yet: right in order, wrong in some others."""
     return launch("late_reader", logits, k, out)
+
+
+def noncandidates_kept(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """A threshold that separates the candidates from each other, and not from what is none."""
+    return launch("noncandidates_kept", logits, k, out)
+
+
+def put_back_before_filled(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """A row is filled and its kept elements are put back, by other threads and with no __syncthreads between."""
+    return launch("put_back_before_filled", logits, k, out)
+
+
+def next_row_too_soon(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """A persistent block clears a counter for the next row while threads still read the last row's."""
+    return launch("next_row_too_soon", logits, k, out, blocks=1)
