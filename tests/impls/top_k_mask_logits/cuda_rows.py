@@ -23,9 +23,6 @@ TUNING = cuda.Tuning(
 """Every pass of a block takes 64 packs of 16 bytes; a bracket of one standard deviation misses often."""
 PACKS_OF_PASS = TUNING.threads
 
-
-PACKS_OF_PASS = TUNING.threads
-
 SOURCES = Path(cuda.__file__).parent
 
 
@@ -100,9 +97,14 @@ def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
     thirds = int(third.sum())
     two = torch.where(third, 2.0, 1.0)
     three = torch.where(torch.arange(n) % 3 == 1, 0.0, two)
-    # 10 elements that stand above a plateau.
+    # 10 elements that stand above a plateau, from barely to far: all of them are kept when it is not.
+    ten = torch.tensor([1 + 2**-7, *range(2, 10), 5e4])
     above = torch.ones(n)
-    above[7 :: n // 10][:10] = 2 + torch.arange(10.0)
+    above[7 :: n // 10][:10] = ten
+    # … and halfway up a step, which a sample finds wherever it looks.
+    step = torch.where(torch.arange(n) % 16 < 8, 6e4, 1.0)
+    step[step == 1] = torch.cat([ten, torch.ones(n)])[: int((step == 1).sum())].roll(n // 7)
+    up = int((step == 6e4).sum())
     ends = normal.clone()
     ends[[0, 1, -2, -1]] = torch.tensor([10.0, 11.0, 12.0, 13.0])
     infinite = normal.clone()
@@ -132,6 +134,8 @@ def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
     yield "ten above many equal, k within", above, 4
     yield "ten above many equal, k at the step", above, 10
     yield "ten above many equal, k after the step", above, 11
+    yield "ten on a step, k within", step, up + 4
+    yield "ten on a step, k at its end", step, up + 10
     yield "all -inf", torch.full((n,), -math.inf), 3
     yield "a third -inf, k = n - 1", infinite, n - 1
     yield "ten NaN, k within", nans, 3

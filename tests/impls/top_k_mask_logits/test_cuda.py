@@ -104,6 +104,8 @@ def written(call):
         ("two values, k at the step", "closed, high"),
         ("two values, k after the step", "closed, low, all"),
         ("three values, k after the first step", "closed, low, not all"),
+        ("ten on a step, k within", "closed, few candidates"),
+        ("ten on a step, k at its end", "closed, few candidates"),
         ("a third -inf, k = n - 1", "closed, high"),
         ("short", "short, many candidates"),
         ("less than a pack", "short, few candidates"),
