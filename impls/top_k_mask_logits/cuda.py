@@ -57,7 +57,7 @@ _CLUSTERS = (1, 2, 4, 8, 16)
 
 
 class Tuning(NamedTuple):
-    """How the kernel is compiled; see bracket_mask.cu."""
+    """How the kernel is compiled; see tuning.cuh."""
 
     threads: int = 512
     """In a block."""

@@ -57,16 +57,17 @@ MARKS = (
 
 def marked(folder: Path) -> Path:
     """A copy of the kernel that writes to the file descriptor 1 which way a row takes."""
-    for path in SOURCES.glob("*.cu*"):
-        (folder / path.name).write_text(path.read_text())
-    text = cuda._BRACKET.read_text()
+    files = {path.name: path.read_text() for path in SOURCES.glob("*.cu*")}
     for place, said, *after in MARKS:
-        if text.count(place) != 1:
-            raise ValueError(f"the kernel has changed: {place!r} is there {text.count(place)} times")
-        text = text.replace(place, f"{place} WAY({said});" if after else f"WAY({said});\n{place}")
-    source = folder / cuda._BRACKET.name
-    source.write_text(WAY + text)
-    return source
+        times = {name: text.count(place) for name, text in files.items() if place in text}
+        if sum(times.values()) != 1:
+            raise ValueError(f"the kernel has changed: {place!r} is there {sum(times.values())} times")
+        (name,) = times
+        files[name] = files[name].replace(place, f"{place} WAY({said});" if after else f"WAY({said});\n{place}")
+    files[cuda._BRACKET.name] = WAY + files[cuda._BRACKET.name]
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder / cuda._BRACKET.name
 
 
 WAY = """
