@@ -1,9 +1,10 @@
-"""The tables of tests/planted/README.md, measured: `python -m tests.planted.measure found` and `… reduced`.
+"""The tables of tests/planted/README.md, measured: `python -m tests.planted.measure found`, `… reduced` and `… cuda`.
 
 `found`: cases and seconds until the first failure of each planted fault, the median of five seeds, starting the process
 included; nothing is shrunk. `reduced`: its case after Hypothesis and after reduction, what that took, how many signatures it
 left, and whether the script of its entry shows the bug in a folder that has the kernels and neither harness nor oracles;
-with `--python` in another environment, which need not have Warpcheck's dependencies.
+with `--python` in another environment, which need not have Warpcheck's dependencies. `cuda`: what the command that is to
+find a fault in CUDA leaves of it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from harness.events import Event
 from harness.fuzz import Campaign, Config
 from harness.resize import sizes
 from tests.elsewhere import ROOT, lay_out
-from tests.planted import single_prefill, top_k_mask_logits
+from tests.planted import cuda, single_prefill, test_cuda, top_k_mask_logits
 from tests.planted.campaigns import LIMITS, hunt
 from tests.planted.fault import Fault
 from tests.planted.test_planted import AFTER, AT_MOST, SEED
@@ -151,6 +152,24 @@ def reduced_command(names: tuple[str, ...], python: str, device: str) -> None:
     with contextlib.chdir(ROOT):
         for fault in chosen(device, names):
             print(f"| {' | '.join(map(str, reduced(fault, device, python)))} |", flush=True)
+
+
+@main.command(name="cuda")
+@click.argument("names", nargs=-1)
+@click.option("--python", default=sys.executable, help="The interpreter that runs the scripts.")
+def cuda_command(names: tuple[str, ...], python: str) -> None:
+    """What is left of each fault in CUDA, on the CPU."""
+    print("| fault | after reduction | seconds | signatures | its script |\n|---|---|---|---|---|")
+    for fault in cuda.FAULTS:
+        if names and fault.name not in names:
+            continue
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            entries = test_cuda.found(fault, Path(folder))
+        seconds = f"{time.monotonic() - start:.0f}"
+        cases = [entry.subject for entry in entries if isinstance(entry.subject, Case)]
+        left = (extent(cases[0]), seconds, len(entries), shows(entries[0], python)) if cases else ("", seconds, 0, "")
+        print(f"| {fault.name} | {' | '.join(map(str, left))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -131,6 +131,7 @@ def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
     yield "two values, k within the upper", two, thirds - hundredth
     yield "two values, k at the step", two, thirds
     yield "two values, k after the step", two, thirds + 1
+    yield "two values, the lower -inf, k after the step", torch.where(third, 2.0, -math.inf), thirds + 1
     yield "three values, k after the first step", three, thirds + 1
     yield "ten above many equal, k within", above, 4
     yield "ten above many equal, k at the step", above, 10

@@ -103,6 +103,7 @@ def written(call):
         ("two values, k within the upper", "closed, high"),
         ("two values, k at the step", "closed, high"),
         ("two values, k after the step", "closed, low, all"),
+        ("two values, the lower -inf, k after the step", "closed, low, all"),
         ("three values, k after the first step", "closed, low, not all"),
         ("ten on a step, k within", "closed, few candidates"),
         ("ten on a step, k at its end", "closed, few candidates"),
