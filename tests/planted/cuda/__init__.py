@@ -66,7 +66,7 @@ FAULTS = (
         "put_back_before_filled", "sanitize", "device_error", "race: global memory, no barrier", ("race",), batch=1, vocab=2
     ),
     _mask(
-        "next_row_too_soon", "sanitize", "device_error", "race: shared memory, no barrier", ("race",), batch=2, vocab=2
+        "next_row_too_soon", "sanitize", "device_error", "race: shared memory, no barrier", ("race",), batch=2, vocab=1
     ),
     _mask("late_reader", "fuzz", "depends_on_poison", batch=1, vocab=2),
     CudaFault(
