@@ -97,6 +97,8 @@ def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
     third = torch.arange(n) % 3 == 0
     thirds = int(third.sum())
     two = torch.where(third, 2.0, 1.0)
+    one_less = two.clone()
+    one_less[n // 9 * 3 + 1] = 0.0
     three = torch.where(torch.arange(n) % 3 == 1, 0.0, two)
     # 10 elements that stand above a plateau, from barely to far: all of them are kept when it is not.
     ten = torch.tensor([1 + 2**-7, *range(2, 10), 5e4])
@@ -132,6 +134,7 @@ def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
     yield "two values, k at the step", two, thirds
     yield "two values, k after the step", two, thirds + 1
     yield "two values, the lower -inf, k after the step", torch.where(third, 2.0, -math.inf), thirds + 1
+    yield "two values and one element below, k after the step", one_less, thirds + 1
     yield "three values, k after the first step", three, thirds + 1
     yield "ten above many equal, k within", above, 4
     yield "ten above many equal, k at the step", above, 10

@@ -104,6 +104,7 @@ def written(call):
         ("two values, k at the step", "closed, high"),
         ("two values, k after the step", "closed, low, all"),
         ("two values, the lower -inf, k after the step", "closed, low, all"),
+        ("two values and one element below, k after the step", "closed, low, not all"),
         ("three values, k after the first step", "closed, low, not all"),
         ("ten on a step, k within", "closed, few candidates"),
         ("ten on a step, k at its end", "closed, few candidates"),
