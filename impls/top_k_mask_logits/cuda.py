@@ -51,7 +51,7 @@ _WIDE = 1 << 32
 """Elements of a row from which on `radix_mask.cu` takes it, and counts in 64 bits."""
 _MAX_GRID = (1 << 31) - 1
 
-# sm_120 has clusters too, but no distributed shared memory worth the name has been measured there.
+# sm_120 has clusters too; whether they are worth it there has not been measured.
 _CLUSTERED = ("sm_90a", "sm_100a")
 _CLUSTERS = (1, 2, 4, 8, 16)
 
