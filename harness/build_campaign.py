@@ -135,6 +135,9 @@ class BuildCampaign:
         for operator, matrix in matrices.items():
             self.queue.watch(operator, self.config.specs[operator], self.config.archs)
             for params in matrix:
+                if not self._left():  # the queue builds from the first parameters on
+                    self.queue.stop()
+                    return
                 self.queue.add(operator, params)
 
     def _resume(self) -> None:
