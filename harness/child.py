@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
@@ -22,6 +24,15 @@ def die_with_parent() -> None:
     """Have the kernel kill this process when the thread that started it ends, however that happens (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def as_child(read: int, write: int) -> tuple[Connection, Connection]:
+    """What a child's process does first: it dies with its parent, shows its Python stack when it crashes or is asked to
+    (`Child.bury`), and has the pipes of requests and of replies."""
+    die_with_parent()
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    return Connection(read, writable=False), Connection(write, readable=False)
 
 
 class Child:
@@ -81,6 +92,19 @@ class Child:
         self.requests.close()
         self.replies.close()
         return status
+
+    def bury(self, *, hung: bool) -> tuple[str, str]:
+        """End it, whether it hangs, which its Python stack is asked for, or dies of itself. How it died, in a word or two, and
+        the end of what it printed."""
+        if hung:
+            self.process.send_signal(signal.SIGUSR1)  # its Python stack goes to the log
+            time.sleep(0.2)
+        else:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=5)
+        status = self.end()
+        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return how, self.tail()
 
 
 def environment_for(device: str, build_only: bool, visible: str | None) -> dict[str, str]:

@@ -27,6 +27,7 @@ import inspect
 import itertools
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -53,6 +54,15 @@ class UnknownImplementation(ValueError):
 
 class BadHook(ValueError):
     """What a module says of itself cannot be had: its `unsupported` or `unavailable` raised. The message is one line."""
+
+
+def why_unusable(spec: str, error: BaseException) -> str:
+    """What loading `spec` failed of, in one line."""
+    if isinstance(error, (UnknownImplementation, BadHook)):
+        return str(error)
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(where.filename)}, line {where.lineno}"
+    return f"cannot load {spec}: {type(error).__name__}: {error} ({place})"
 
 
 @dataclass(frozen=True)

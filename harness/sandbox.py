@@ -8,9 +8,6 @@ cost an import of torch each time.
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import subprocess
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -308,19 +305,11 @@ class Engine:
 
     def _bury(self, child: Child, reply: Any) -> tuple[bool, Evidence]:
         """Take a lost child away. Returns whether it died of itself, and what speaks for that."""
-        if reply == "late":
-            child.process.send_signal(signal.SIGUSR1)  # its Python stack goes to the log
-            time.sleep(0.2)
-        else:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.process.wait(timeout=5)
-        status = child.end()
-        log = child.tail()
+        how, log = child.bury(hung=reply == "late")
         self._child = None
         self.deaths += 1
         if reply == "late":
             return False, Evidence(error="did not come back in time", log=log)
-        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         return True, Evidence(error=normalise(f"died of {how}", 80), log=log)
 
 

@@ -6,23 +6,20 @@ when its parent dies, or after a device error, which no process recovers from.
 
 from __future__ import annotations
 
-import faulthandler
 import math
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
 from functools import cache
-from multiprocessing.connection import Connection
 
 import torch
 
 from harness import environment, implementations, operators, protocol
 from harness.attempt import DeviceBroken
 from harness.case import CaseError
-from harness.child import die_with_parent
-from harness.implementations import BadHook, Implementation, UnknownImplementation
+from harness.child import as_child
+from harness.implementations import BadHook, Implementation, why_unusable
 from harness.judge import Judge, judge_build
 from harness.protocol import (
     Builds,
@@ -42,10 +39,7 @@ from harness.protocol import (
 
 def main(read: int, write: int, device: str) -> None:
     """Serve requests until the pipe closes."""
-    die_with_parent()
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)  # asked of a hung child before it is killed
-    requests, replies = Connection(read, writable=False), Connection(write, readable=False)
+    requests, replies = as_child(read, write)
     while True:
         try:
             request = protocol.decode_request(requests.recv_bytes())
@@ -131,12 +125,8 @@ def _inspect(request: protocol.Inspect) -> Reply:
         implementation = load(request.operator, request.spec)
         operators.get(request.operator).semantics(implementation.semantics(request.device), request.device)
         cannot_run = implementation.unavailable(request.device)
-    except (UnknownImplementation, BadHook) as error:
-        return Unusable(str(error))
     except (Exception, SystemExit) as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{os.path.basename(where.filename)}, line {where.lineno}"
-        return Unusable(f"cannot load {request.spec}: {type(error).__name__}: {error} ({place})")
+        return Unusable(why_unusable(request.spec, error))
     executes = implementation.executes(request.device)
     return Inspected(implementation.name, implementation.can_build, executes, cannot_run, implementation.tuning_choices)
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from harness.bench import workload as workloads
-from harness.bench.meter import HarnessError, Meter, telling_line
+from harness.bench.meter import Meter
 from harness.bench.protocol import Measure
 from harness.bench.report import Floor, Report, Result, Settings
 from harness.bench.workload import Workload
+from harness.sandbox import HarnessError, telling_line
 
 
 class NothingToTime(ValueError):

@@ -6,15 +6,12 @@ It answers one request at a time, and ends when its pipe closes, when its parent
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import gc
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
 from importlib import metadata
-from multiprocessing.connection import Connection
 
 import torch
 
@@ -22,16 +19,13 @@ from harness import environment
 from harness.bench import configuration, protocol, subject, timing, workload
 from harness.bench.protocol import Describe, Failed, FloorIs, Inspected, Machine, Measured, Reply, Request, Unusable
 from harness.bench.timing import Device
-from harness.child import die_with_parent
-from harness.implementations import BadHook, Implementation, UnknownImplementation
+from harness.child import as_child
+from harness.implementations import Implementation, why_unusable
 
 
 def main(read: int, write: int, name: str) -> None:
     """Serve requests until the pipe closes."""
-    die_with_parent()
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)  # asked of a hung child before it is killed
-    requests, replies = Connection(read, writable=False), Connection(write, readable=False)
+    requests, replies = as_child(read, write)
 
     def send(reply: Reply) -> None:
         replies.send_bytes(protocol.encode(reply))
@@ -89,12 +83,8 @@ def _inspect(request: protocol.Inspect, device: Device) -> Reply:
     try:
         found = subject.load(request.operator, request.spec, device.name)
         cannot_run = found.kernel.unavailable(device.name) if isinstance(found.kernel, Implementation) else None
-    except (UnknownImplementation, BadHook) as error:
-        return Unusable(str(error))
     except (Exception, SystemExit) as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{os.path.basename(where.filename)}, line {where.lineno}"
-        return Unusable(f"cannot load {request.spec}: {type(error).__name__}: {error} ({place})")
+        return Unusable(why_unusable(request.spec, error))
     return Inspected(found.name, cannot_run)
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,7 +24,7 @@ from harness.bench.protocol import (
 from harness.bench.report import Floor, Result, Status
 from harness.bench.workload import Workload
 from harness.child import Child, environment_for
-from harness.sandbox import HarnessError, UnusableImplementation, telling_line
+from harness.sandbox import HarnessError, UnusableImplementation
 
 MODULE = "harness.bench.measure"
 
@@ -144,20 +140,9 @@ class Meter:
     def _bury(self, hung: bool, what: str = "") -> Lost:
         child = self._child
         assert child is not None
-        if hung:
-            child.process.send_signal(signal.SIGUSR1)  # its Python stack goes to the log
-            time.sleep(0.2)
-        else:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.process.wait(timeout=5)
-        status = child.end()
+        how, log = child.bury(hung=hung)
         self._child = None
         self.deaths += 1
-        log = child.tail()
         if hung:
             return Lost("hang", what, log)
-        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         return Lost("died", f"died of {how} ({what})", log)
-
-
-__all__ = ["HarnessError", "Lost", "Meter", "Patience", "UnusableImplementation", "telling_line"]

@@ -8,7 +8,8 @@ import pytest
 
 from harness.bench import workload as workloads
 from harness.bench.campaign import Campaign, Config, NothingToTime
-from harness.bench.meter import Meter, Patience, UnusableImplementation
+from harness.bench.meter import Meter, Patience
+from harness.sandbox import UnusableImplementation
 from tests.harness.bench import kernels
 
 FILE = Path(kernels.__file__)
