@@ -177,11 +177,7 @@ __device__ Verdict decide(const Slice<Format>& slice, unsigned int k, Shared<typ
     verdict.least = where.low;
     verdict.all = above + inside == slice.n;
   } else {
-    unsigned int end = there.candidates;  // of block `lane` in the row of all
-    for (unsigned int step = 1; step < kWarp; step *= 2) {
-      const unsigned int below = __shfl_up_sync(kAllLanes, end, step);
-      if (lane >= step) end += below;
-    }
+    const unsigned int end = sum_through(there.candidates);  // of block `lane` in the row of all
     // The key of the candidate at `place` in that row. Whole warps call it.
     const auto key_at = [&](unsigned int place) -> unsigned int {
       unsigned int block = 0, begin = 0;

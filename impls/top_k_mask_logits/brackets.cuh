@@ -12,11 +12,7 @@ namespace bracketing {
 // memory traffic not to grow much.
 template <typename Format>
 __device__ unsigned int packs_to_sample(const Slice<Format>& slice, unsigned int most) {
-  const unsigned int blocks = Blocks::count();
-  const unsigned int chunks = (slice.packs + kThreads - 1) / kThreads;
-  // Of the block that has fewest: when all have as many chunks, it is the one with the last, which may be short.
-  unsigned int own = chunks / blocks * kThreads;
-  if (own && chunks % blocks == 0) own -= chunks * kThreads - slice.packs;
+  const unsigned int blocks = Blocks::count(), own = slice.packs_of(blocks - 1);
   return min(min(own, own / kSparsity + kWarp), most / Pack<typename Format::Bits>::kLanes / blocks) / kGroup * kGroup;
 }
 
@@ -27,10 +23,7 @@ __device__ void sample(const Slice<Format>& slice, unsigned int count, Visit vis
   using Bits = typename Format::Bits;
   constexpr int kEach = (kMost / Pack<Bits>::kLanes + kThreads - 1) / kThreads;
   const unsigned int blocks = Blocks::count(), rank = Blocks::rank();
-  const unsigned int chunks = (slice.packs + kThreads - 1) / kThreads;
-  unsigned int own = (chunks + blocks - 1 - rank) / blocks * kThreads;
-  if (chunks && (chunks - 1) % blocks == rank) own -= chunks * kThreads - slice.packs;
-  const unsigned int groups = count / kGroup, own_groups = own / kGroup;
+  const unsigned int groups = count / kGroup, own_groups = slice.packs_of(rank) / kGroup;
   const unsigned int distance = groups ? own_groups / groups : 0, over = own_groups - distance * groups;
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {

@@ -105,6 +105,17 @@ __device__ inline long long row_k(const void* k_rows, int k_bytes, long long k_s
   return k < 0 ? 0 : k > n ? n : k;
 }
 
+// The sum of x over the lanes up to this one. Whole warps call it.
+template <typename T>
+__device__ T sum_through(T x) {
+  const int lane = threadIdx.x % kWarp;
+  for (int step = 1; step < kWarp; step *= 2) {
+    const T before = __shfl_up_sync(kAllLanes, x, step);
+    if (lane >= step) x += before;
+  }
+  return x;
+}
+
 constexpr int kBins = 256;
 
 // The digit value that holds the rank-th largest key, the key's rank among those with that digit, and how many those are.
@@ -123,11 +134,7 @@ __device__ void choose(const Counter* histogram, Counter rank, Choice<Counter>* 
   const int top = kBins - 1 - lane * kBinsPerLane;
   Counter sum = 0;
   for (int j = 0; j < kBinsPerLane; ++j) sum += histogram[top - j];
-  Counter through = sum;  // elements in this lane's bins and all above
-  for (int step = 1; step < kWarp; step *= 2) {
-    const Counter above = __shfl_up_sync(kAllLanes, through, step);
-    if (lane >= step) through += above;
-  }
+  const Counter through = sum_through(sum);  // elements in this lane's bins and all above
   Counter above = through - sum;
   if (above >= rank || rank > through) return;  // exactly one lane goes on
   for (int j = 0; j < kBinsPerLane; ++j) {

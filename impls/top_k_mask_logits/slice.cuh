@@ -31,6 +31,14 @@ struct Slice {
     step = Blocks::count() * kThreads;
   }
 
+  // How many packs a block has; the last block has fewest.
+  __device__ unsigned int packs_of(unsigned int rank) const {
+    const unsigned int chunks = (packs + kThreads - 1) / kThreads;
+    const unsigned int own = (chunks + Blocks::count() - 1 - rank) / Blocks::count() * kThreads;
+    // Only the row's last chunk may be short.
+    return chunks && (chunks - 1) % Blocks::count() == rank ? own - (chunks * kThreads - packs) : own;
+  }
+
   __device__ Pack<Bits> pack(unsigned int i) const { return reinterpret_cast<const Pack<Bits>*>(in + head)[i]; }
   __device__ unsigned int index_of(unsigned int pack) const { return head + pack * Pack<Bits>::kLanes; }
 
