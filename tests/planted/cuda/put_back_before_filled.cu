@@ -13,13 +13,7 @@ MASK {
     write(row, to, 0, n, ks[blockIdx.x], least);
     return;
   }
-  for (int i = threadIdx.x; i < n; i += kThreads) {
-    if (key(row[i]) < least) continue;
-    const int place = atomicAdd(&kept, 1);
-    bits[place] = row[i];
-    index[place] = i;
-  }
-  __syncthreads();
+  List{&kept, index, bits}.fill(row, n, least);
   for (int i = threadIdx.x; i < n; i += kThreads) to[i] = kMinusInfinity;
   if (static_cast<int>(threadIdx.x) < kept) to[index[threadIdx.x]] = bits[threadIdx.x];
 }

@@ -35,6 +35,23 @@ struct Sum {
   }
 };
 
+// What is kept of a row, listed in shared memory that a kernel provides, in any order; `kept` is 0 before.
+struct List {
+  int* kept;
+  int* index;
+  unsigned int* bits;
+
+  __device__ void fill(const unsigned int* row, int n, unsigned int least) const {
+    for (int i = threadIdx.x; i < n; i += kThreads) {
+      if (key(row[i]) < least) continue;
+      const int place = atomicAdd(kept, 1);
+      bits[place] = row[i];
+      index[place] = i;
+    }
+    __syncthreads();
+  }
+};
+
 // The key of the row's k-th largest element, bit by bit. `sum` adds a number up over the block's threads, for all of them.
 template <typename Adder>
 __device__ unsigned int threshold(const unsigned int* row, int n, long long k, Adder sum) {
