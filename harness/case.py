@@ -22,6 +22,8 @@ MAX_STORED_BYTES = 256 << 20
 """Of one tensor's values in a file beside its entry."""
 MAX_RANK = 8
 MAX_TENSORS = 64
+MAX_DEPTH = 8
+"""Of the lists and objects in a value of `params`, one in another: how deep a JSON decoder goes differs from Python to Python."""
 
 ITEMSIZE: Mapping[str, int] = {
     "bool": 1,
@@ -206,6 +208,9 @@ def validate(subject: Subject) -> None:
     """Check what types alone cannot say. Raises `CaseError` with one line."""
     if subject.format != FORMAT:
         raise CaseError(f"format {subject.format} is not the format {FORMAT} that this version reads")
+    for name, value in subject.params.items():
+        if _deeper(value, MAX_DEPTH):
+            raise CaseError(f"parameter {name[:80]!r}: lists and objects that are more than {MAX_DEPTH} deep")
     if isinstance(subject, Build):
         return
     if len(subject.tensors) > MAX_TENSORS or len(subject.storages) > MAX_TENSORS:
@@ -219,6 +224,19 @@ def validate(subject: Subject) -> None:
         if name not in subject.tensors:
             raise CaseError(f"fill {name!r} belongs to no tensor")
         _validate_fill(name, fill, subject.tensors[name])
+
+
+def _deeper(value: object, depth: int) -> bool:
+    """Whether lists and objects stand in one another more than `depth` times; nothing here recurses."""
+    level = [value]
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return any(isinstance(inner, list | dict) for inner in level)
 
 
 def _validate_view(name: str, view: View, storages: tuple[int, ...]) -> None:

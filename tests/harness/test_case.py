@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from harness.case import (
     FORMAT,
     MAX_BYTES,
+    MAX_DEPTH,
     Build,
     Case,
     CaseError,
@@ -161,6 +162,24 @@ def test_other_json_is_a_decode_error(text):
     """Half a file, another value, no UTF-8, missing fields."""
     with pytest.raises(msgspec.DecodeError):
         read(text)
+
+
+@pytest.mark.parametrize("write", ["[{}]", '{{"a": {}}}'], ids=["lists", "objects"])
+@pytest.mark.parametrize("kind", ["call", "build"])
+def test_parameters_are_no_deeper_than_a_limit(kind, write):
+    """So that an entry can be read with every version of Python, or with none: how deep a decoder goes is not in question."""
+
+    def subject(depth):
+        value = "1"
+        for _ in range(depth):
+            value = write.format(value)
+        rest = '"arch": "sm_80", ' if kind == "build" else ""
+        return f'{{"type": "{kind}", "operator": "o", {rest}"params": {{"x": {value}}}}}'
+
+    assert isinstance(read(subject(MAX_DEPTH)), Case | Build)
+    for depth in (MAX_DEPTH + 1, 100, 500):
+        with pytest.raises(CaseError, match=r"^parameter 'x': lists and objects that are more than 8 deep$"):
+            read(subject(depth))
 
 
 def test_an_empty_view_may_start_at_the_end_of_its_storage():
