@@ -1,6 +1,7 @@
-"""The pytest plugin: one GPU a worker, a marker for tests that need one, a header that says what is under test.
+"""The pytest plugin: one GPU a worker and its share of the cores, a marker for tests that need a GPU, a header that says what is
+under test.
 
-It is loaded before any test module, so that CUDA_VISIBLE_DEVICES is set before anything can import torch.
+It is loaded before any test module, so that CUDA_VISIBLE_DEVICES and OMP_NUM_THREADS are set before anything can import torch.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ WHY_SKIPPED = "This test runs kernels on a GPU, and no GPU is visible here (`war
 
 
 def pin(environment: dict[str, str] | os._Environ[str] = os.environ) -> None:
-    """Give an xdist worker one of the GPUs that the caller chose; without xdist, leave the choice alone."""
+    """Give an xdist worker one of the GPUs that the caller chose, and its share of the cores as threads, unless the
+    caller chose their number; without xdist, leave both alone."""
     worker = re.fullmatch(r"gw(\d+)", environment.get("PYTEST_XDIST_WORKER", ""))
-    if worker is not None and (gpu := gpus.share(int(worker[1]), environment)) is not None:
+    if worker is None:
+        return
+    if (gpu := gpus.share(int(worker[1]), environment)) is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu
+    if workers := int(environment.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers)))
 
 
 pin()
@@ -42,4 +48,5 @@ def pytest_report_header() -> list[str]:
 
     versions = ", ".join(f"{name} {version}" for name, version in environment.software().items())
     names = gpus.visible()
-    return [f"warpcheck: {versions}", f"warpcheck: GPUs visible: {', '.join(names) or 'none'}"]
+    shown = f"{len(names)} ({', '.join(names)})" if names else "none"
+    return [f"warpcheck: {versions}", f"warpcheck: GPUs visible: {shown}"]

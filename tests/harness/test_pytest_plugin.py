@@ -2,6 +2,7 @@
 
 # ruff: noqa: SIM300 - the expected value stands first
 
+import os
 import subprocess
 import sys
 
@@ -64,6 +65,20 @@ def test_a_choice_of_no_gpu_stays_one(monkeypatch):
     assert {WORKER: "gw1", VISIBLE: ""} == pinned({WORKER: "gw1", VISIBLE: ""})
 
 
+@pytest.mark.parametrize(("cores", "workers", "threads"), [(16, 4, "4"), (16, 5, "3"), (2, 8, "1")])
+def test_workers_share_the_cores(monkeypatch, cores, workers, threads):
+    """Each has as many threads as cores are left for it, and at least one: as many as there are cores would make all wait."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    environment = {WORKER: "gw1", VISIBLE: "", "PYTEST_XDIST_WORKER_COUNT": str(workers)}
+    assert {**environment, "OMP_NUM_THREADS": threads} == pinned(environment)
+
+
+def test_the_callers_number_of_threads_stays():
+    """It is a choice."""
+    environment = {WORKER: "gw1", VISIBLE: "", "PYTEST_XDIST_WORKER_COUNT": "4", "OMP_NUM_THREADS": "7"}
+    assert environment == pinned(environment)
+
+
 TESTS = """
 import os
 import pytest
@@ -103,7 +118,7 @@ def test_a_test_that_needs_a_gpu_is_skipped_with_a_sentence(run):
 def test_the_header_says_what_is_under_test(run):
     """Versions, and the GPUs that are visible."""
     assert f"torch {environment.software()['torch']}" in run.stdout
-    assert "warpcheck: GPUs visible: none" in run.stdout
+    assert "warpcheck: GPUs visible: none\n" in run.stdout
 
 
 @pytest.mark.gpu
