@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ["harness.pytest_plugin"]
+pytest_plugins = ["harness.pytest_plugin", "tests.failures"]
 
 
 @pytest.fixture(autouse=True, scope="session")
