@@ -30,7 +30,7 @@ from harness.fuzz import Campaign, Config
 from harness.resize import sizes
 from tests.elsewhere import ROOT, lay_out
 from tests.planted import cuda, single_prefill, test_cuda, top_k_mask_logits
-from tests.planted.campaigns import LIMITS, hunt
+from tests.planted.campaigns import hunt, limits
 from tests.planted.fault import Fault
 from tests.planted.test_planted import AFTER, AT_MOST, SEED
 
@@ -52,7 +52,7 @@ def first_failure(fault: Fault, seed: int, device: str) -> tuple[int, float] | N
     with tempfile.TemporaryDirectory() as folder:
         config = Config(
             (fault.operator,), {fault.operator: (fault.spec,)}, device, seconds=None, cases=AT_MOST, seed=seed,
-            corpus=Path(folder), builds=False, limits=LIMITS,
+            corpus=Path(folder), builds=False, limits=limits("hang" in fault.kinds),
         )  # fmt: skip
         campaign = Campaign(config, emit)
         try:
@@ -96,7 +96,10 @@ def reduced(fault: Fault, device: str, python: str) -> tuple[Any, ...]:
     """A row of the table."""
     spec = os.path.relpath(fault.spec, ROOT)
     with tempfile.TemporaryDirectory() as folder:
-        found = hunt(fault.operator, spec, seed=SEED, cases=AT_MOST, after=AFTER, folder=Path(folder), device=device)
+        found = hunt(
+            fault.operator, spec, seed=SEED, cases=AT_MOST, after=AFTER, folder=Path(folder), device=device,
+            hangs="hang" in fault.kinds,
+        )  # fmt: skip
     if not found.entries:
         return fault.name, "not found", "", "", "", 0, ""
     entry = found.entries[0]
