@@ -1,23 +1,26 @@
-// top_k_mask_logits with one read and one write of device memory for most rows: a row belongs to a cluster of blocks, or to one.
+// top_k_mask_logits with one read and one write of device memory for most rows. A cluster of blocks shares a row, or one has it.
 //
-//  1. A sample of the row brackets the k-th largest key: it lies in [low, high], but for a very small probability.
+//  1. A sample of the row brackets the k-th largest key: it lies in [low, high], but for a very small probability. For a small
+//     k each block has a bracket of its own, without an upper end, from a sample of its slice.
 //  2. One pass over the row counts the elements above the bracket and collects those inside, the candidates.
-//  3. The k-th largest key is selected among the candidates, whose blocks have shown them to each other.
+//  3. The blocks show each other their candidates, and select the k-th largest key among them. If each has only a few, it ranks
+//     its own among all instead.
 //  4. The row is written. When few elements are kept (k is small), all that can be kept are candidates, so the row is filled
 //     with -inf and they are put back: the row is not read again. Otherwise it is, mostly from the L2 cache.
 //
 // If the bracket has missed, or holds more than there is room for, a radix select over the row is exact for every input. Before
 // step 4 nothing is written, so every way here is open until then.
 //
-// In place (out == in) is safe: a block reads, in every step, nothing but its own slice of the row, and what it learns of others
-// goes through shared memory. In step 4 with a fill, the block's reads of the row have ended at a barrier before; without, an
-// element is written by the thread that reads it, after it has read it. `in` and `out` may be the same, so neither is
-// __restrict__ and nothing is loaded through the read-only cache.
+// In place (out == in) is safe: a block reads, in every step, nothing but its own slice of the row, and what it learns of
+// others goes through shared memory. In step 4 with a fill, the block's reads of the row have ended at a barrier before, also
+// those that shared memory was filled from; without, an element is written by the thread that reads it, after it has read it.
+// `in` and `out` may be the same, so neither is __restrict__ and nothing is loaded through the read-only cache.
 //
 // Rows have fewer than 2^32 elements (radix_mask.cu takes longer ones); offsets of rows are 64-bit.
 
 #include "blocks.cuh"
 #include "brackets.cuh"
+#include "peers.cuh"
 #include "selection.cuh"
 #include "slice.cuh"
 
@@ -25,10 +28,9 @@ namespace {
 
 using namespace bracketing;
 
-// Adds elements of a pack to the candidates, those with ones in `marks`; `places` is how many there is room for. Whole warps call
-// it.
+// Adds elements of a pack to the candidates, those with ones in `marks`. Whole warps call it.
 template <typename Bits>
-__device__ void add_candidates(const Pack<Bits>& pack, unsigned int index, const Pack<Bits>& marks, unsigned int places,
+__device__ void add_candidates(const Pack<Bits>& pack, unsigned int index, const Pack<Bits>& marks,
                                Shared<Bits>& shared) {
   constexpr int kLanes = Pack<Bits>::kLanes;
   const unsigned int lane = threadIdx.x % kWarp, before = (1u << lane) - 1;
@@ -45,44 +47,39 @@ __device__ void add_candidates(const Pack<Bits>& pack, unsigned int index, const
 #pragma unroll
   for (int j = 0; j < kLanes; ++j) {
     const unsigned int place = begin + __popc(votes[j] & before);
-    if (marks.get(j) && place < places) {
-      shared.bits[place] = pack.get(j);
-      if (place < kPlaces) shared.index[place] = index + j;
-    }
+    if (marks.get(j) && place < kCandidates) shared.bits[place] = pack.get(j), shared.index[place] = index + j;
     begin += __popc(votes[j]);
   }
 }
 
 // The same of one element, by one thread.
 template <typename Bits>
-__device__ void add_candidate(Bits bits, unsigned int index, unsigned int places, Shared<Bits>& shared) {
+__device__ void add_candidate(Bits bits, unsigned int index, Shared<Bits>& shared) {
   const unsigned int place = atomicAdd(&shared.tally.candidates, 1u);
-  if (place >= places) return;
-  shared.bits[place] = bits;
-  if (place < kPlaces) shared.index[place] = index;
+  if (place < kCandidates) shared.bits[place] = bits, shared.index[place] = index;
 }
 
-// One pass over the slice: counts and collects. `tally` in shared memory is this block's afterwards, once Blocks::sync() is over.
-// `batch` is what slice.load(slice.first) gives.
+// One pass over the slice, which has begun with `few`: counts and collects. `tally` in shared memory is this block's
+// afterwards, once Blocks::sync() is over.
 template <typename Format>
-__device__ void collect(const Slice<Format>& slice, const Batch<typename Format::Bits>& batch, const Bracket& where,
-                        Shared<typename Format::Bits>& shared, Sum& sum) {
+__device__ void collect(const Slice<Format>& slice, const Bracket& where, Shared<typename Format::Bits>& shared, Sum& sum) {
   using Bits = typename Format::Bits;
   constexpr int kLanes = Pack<Bits>::kLanes;
   const unsigned int reach = Format::bound_below(where.low);
+  if (threadIdx.x == 0) shared.tally.low = where.low, shared.tally.few = where.few;
   if (where.few) {
-    slice.for_packs(batch, [&](const Pack<Bits>& pack, unsigned int index, bool) {
+    slice.for_packs_begun([&](const Pack<Bits>& pack, unsigned int index, bool there) {
       Pack<Bits> marks;
       bool any = false;
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
-        marks.word[w] = Format::exceeding(pack.word[w], reach);
+        marks.word[w] = there ? Format::exceeding(pack.word[w], reach) : 0u;
         any |= marks.word[w] != 0;
       }
-      if (__any_sync(kAllLanes, any)) add_candidates(pack, index, marks, kPlaces, shared);
+      if (__any_sync(kAllLanes, any)) add_candidates(pack, index, marks, shared);
     });
     slice.for_rest([&](unsigned int i) {
-      if (Format::key(slice.in[i]) >= where.low) add_candidate(slice.in[i], i, kPlaces, shared);
+      if (Format::key(slice.in[i]) >= where.low) add_candidate(slice.in[i], i, shared);
     });
     return;
   }
@@ -98,14 +95,14 @@ __device__ void collect(const Slice<Format>& slice, const Batch<typename Format:
     at_low += key == where.low && key != where.high;
     return key != where.high && key != where.low;
   };
-  slice.for_packs(batch, [&](const Pack<Bits>& pack, unsigned int index, bool there) {
+  slice.for_packs([&](const Pack<Bits>& pack, unsigned int index, bool there) {
     Pack<Bits> marks;
     unsigned int count = 0, inside = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       const unsigned int beyond = Format::exceeding(pack.word[w], over) & some_over;
       const unsigned int between = Format::exceeding(pack.word[w], reach) & ~beyond;
-      marks.word[w] = open ? beyond : there ? between : 0u;
+      marks.word[w] = !there ? 0u : open ? beyond : between;
       count += (open ? between : beyond) & (kLanes == 4 ? 1u : 0x10001u);
       inside |= marks.word[w];
     }
@@ -117,13 +114,13 @@ __device__ void collect(const Slice<Format>& slice, const Batch<typename Format:
       for (int j = 0; j < kLanes; ++j)
         if (marks.get(j) && !is_candidate(pack.get(j))) marks.clear(j);
     }
-    add_candidates(pack, index, marks, kCandidates, shared);
+    add_candidates(pack, index, marks, shared);
   });
   slice.for_rest([&](unsigned int i) {
     const Bits bits = slice.in[i];
     const unsigned int key = Format::key(bits);
     above += where.high != kNone && key > where.high;
-    if (key >= where.low && key <= where.high && is_candidate(bits)) add_candidate(bits, i, kCandidates, shared);
+    if (key >= where.low && key <= where.high && is_candidate(bits)) add_candidate(bits, i, shared);
   });
   above = sum(above), at_high = sum(at_high), at_low = sum(at_low);
   if (threadIdx.x == 0) shared.tally.above = above, shared.tally.at_high = at_high, shared.tally.at_low = at_low;
@@ -136,71 +133,54 @@ struct Verdict {
   bool all;              // everything does
 };
 
-// Reads the row, and decides. Every thread of the blocks that share the row must call it; 0 < k < n.
+// Reads the row, and decides. Every thread of the blocks that share the row must call it; 0 < k < n. It waits for the peers to
+// be done with the last row, and arrives when it is done with this one.
 template <typename Format>
 __device__ Verdict decide(const Slice<Format>& slice, unsigned int k, Shared<typename Format::Bits>& shared) {
   using Bits = typename Format::Bits;
   Sum sum{shared.partial};
-  if (threadIdx.x == 0) shared.tally = {0, 0, 0, 0}, shared.highest = 0;
+  if (threadIdx.x == 0) shared.tally = Tally{}, shared.highest = 0, shared.reaching = 0;
   // Rows that need no sample: every element but the -infs is a candidate.
   Bracket where{0, kNone, false};
-  Batch<Bits> batch;
-  if (slice.n > kCandidates) {
-    if (!bracket_few(slice, k, shared, sum, where, batch)) {
-      where = bracket(slice, k, shared);
-      batch = slice.load(slice.first);
-    }
-  } else {
-    batch = slice.load(slice.first);
+  if (slice.n <= kCandidates) {
+    Blocks::wait();
     __syncthreads();
+  } else if (!bracket_few(slice, k, shared, sum, where)) {
+    where = bracket(slice, k, shared);
   }
-  collect(slice, batch, where, shared, sum);
+  collect(slice, where, shared, sum);
+  show<Format>(shared);
   Blocks::sync();
 
-  const unsigned int lane = threadIdx.x % kWarp;
-  Tally there{0, 0, 0, 0};
-  if (lane < Blocks::count()) there = *Blocks::twin(&shared.tally, lane);
-  const unsigned int candidates = __reduce_add_sync(kAllLanes, there.candidates);
-  const unsigned int places = where.few ? kPlaces : kCandidates;
-  const bool room = candidates <= kSample && __reduce_max_sync(kAllLanes, there.candidates) <= places;
+  const Tally there = tally_of(threadIdx.x % kWarp, shared);
+  const bool room = __all_sync(kAllLanes, there.candidates <= most_shown());
   const unsigned int above = __reduce_add_sync(kAllLanes, there.above);
   const unsigned int at_high = __reduce_add_sync(kAllLanes, there.at_high);
-  const unsigned int inside = at_high + candidates + __reduce_add_sync(kAllLanes, there.at_low);
+  // Every block knows all of its elements above the highest of the lower ends.
+  const unsigned int low = __reduce_max_sync(kAllLanes, there.low);
+  const unsigned int at_low = __reduce_add_sync(kAllLanes, there.low == low ? there.at_low : 0u);
 
   Verdict verdict{0, false, false};
-  const unsigned int rank = k - above - at_high;  // among the candidates, if neither end of the bracket is the answer
-  if (k <= above || k - above > inside || !room) {
+  if (keep_largest<Format>(k, low, there, shared)) {
+    verdict.candidates_only = true;
+  } else if (k <= above || !room) {
     verdict.least = radix_select(slice, k, shared);
   } else if (k <= above + at_high) {
     verdict.least = where.high;
-  } else if (rank > candidates) {
-    verdict.least = where.low;
-    verdict.all = above + inside == slice.n;
   } else {
-    const unsigned int end = sum_through(there.candidates);  // of block `lane` in the row of all
-    // The key of the candidate at `place` in that row. Whole warps call it.
-    const auto key_at = [&](unsigned int place) -> unsigned int {
-      unsigned int block = 0, begin = 0;
-      for (unsigned int b = 0; b + 1 < Blocks::count(); ++b) {
-        const unsigned int end_of_b = __shfl_sync(kAllLanes, end, b);
-        if (place >= end_of_b) block = b + 1, begin = end_of_b;
-      }
-      return place < candidates ? Format::key(Blocks::twin(shared.bits, block)[place - begin]) : 0u;
-    };
-    // Most rows of a small k have no more candidates than there are threads.
-    unsigned int separator;
-    if (candidates <= kThreads) {
-      const unsigned int key[1] = {key_at(threadIdx.x)};
-      separator = separate_below_highest(key, rank, where.low, shared);
+    const unsigned int rank = k - above - at_high;
+    // If elements equal to `low` have been counted, not all of them are candidates, and none must come through with those.
+    const unsigned int lowest = low + (at_low != 0);
+    unsigned int reaching;
+    verdict.least = separate_from(Candidates<Format>{shared}, rank, lowest, shared, reaching);
+    if (rank <= reaching) {
+      verdict.candidates_only = where.few;
+    } else if (rank - reaching <= at_low) {
+      verdict.least = low;
+      verdict.all = above + at_high + reaching + at_low == slice.n;
     } else {
-      unsigned int key[kKeysOfThread];
-#pragma unroll
-      for (int j = 0; j < kKeysOfThread; ++j) key[j] = key_at(threadIdx.x + j * kThreads);
-      separator = separate_below_highest(key, rank, where.low, shared);
+      verdict.least = radix_select(slice, k, shared);
     }
-    // It separates candidates; what is not above the bracket's lower end is none, and must not come through with all of them.
-    verdict.least = max(separator, where.low + !where.few);
-    verdict.candidates_only = where.few;
   }
   Blocks::arrive();
   return verdict;
@@ -212,8 +192,10 @@ __device__ void mask_rows(const void* in, void* out, long long in_stride, long l
   using Bits = typename Format::Bits;
   extern __shared__ __align__(16) unsigned char memory[];
   Shared<Bits>& shared = *reinterpret_cast<Shared<Bits>*>(memory);
-  for (long long row = blockIdx.x / Blocks::count(); row < batch; row += gridDim.x / Blocks::count()) {
-    const Slice<Format> slice(static_cast<const Bits*>(in) + row * in_stride, static_cast<Bits*>(out) + row * out_stride, n);
+  Blocks::begin();
+  for (long long row = blockIdx.x >> Blocks::log2(); row < batch; row += gridDim.x >> Blocks::log2()) {
+    const Slice<Format> slice(static_cast<const Bits*>(in) + row * in_stride, static_cast<Bits*>(out) + row * out_stride, n,
+                              shared);
     // The same for all blocks that share the row, so the barriers below are met by all threads or by none.
     const long long k = row_k(k_rows, k_bytes, k_stride, k_scalar, row, n);
     if (k == 0) {
@@ -230,10 +212,11 @@ __device__ void mask_rows(const void* in, void* out, long long in_stride, long l
       } else if (!verdict.all || slice.in != slice.out) {
         slice.mask(verdict.least);
       }
-      // Until the peers have read this block's shared memory it may neither be used for the next row nor be given up.
-      Blocks::wait();
+      // What the next row begins with is not to be seen by threads that still work on this one.
+      __syncthreads();
     }
   }
+  Blocks::wait();
 }
 
 }  // namespace

@@ -63,38 +63,49 @@ class Tuning(NamedTuple):
     """In a block."""
     sample: int = 8192
     """Elements sampled in a row; also how many candidates a row may have. A multiple of the threads."""
-    sketch: int = 4096
-    """Elements sampled in a row for a small k."""
     candidates: int = 6144
-    """How many candidates a block may have."""
-    places: int = 2048
-    """How many of a small k, whose places in the row are noted; twice as many of 16 bits, of which a pack has more."""
+    """How many candidates a block may have …"""
+    candidates_in_cluster: int = 4096
+    """… that shares a row."""
     blocks_per_sm: int = 2
     """How many blocks' registers an SM must have room for."""
+    batch: int = 2
+    """16-byte packs that a thread loads before it looks at the first …"""
+    depth: int = 4
+    """… or, for a small k, that are under way while it looks at others …"""
     unroll: int = 4
-    """16-byte loads that a thread has under way."""
+    """… of which it looks at so many in one turn of a loop."""
     sigmas: int = 5
     """Half the bracket's width in the sample, in standard deviations of where the k-th largest element is there …"""
     margin: int = 2
     """… and this many elements. Smaller numbers make narrower brackets, which miss more often."""
 
-    def shared_bytes(self, element_size: int) -> int:
-        keys = self.sample + self.sketch * element_size // 16 + self.candidates
-        return -(-(keys * element_size + 4 * self._places(element_size) + 5 * self.threads + 3 * 1024 + 64) // 16) * 16
+    def shared_bytes(self, element_size: int, clustered: bool) -> int:
+        read = max(16 * self.depth * self.threads, self.sample * element_size)
+        kept = self._candidates(clustered) * (element_size + 4)
+        shown = 16 * 32 + (self.sample if clustered else 1) * element_size
+        return -(-(read + kept + shown + 5 * self.threads + 3 * 1024 + 112) // 16) * 16
 
-    def defines(self, element_size: int) -> tuple[tuple[str, str], ...]:
+    def defines(self, element_size: int, clustered: bool) -> tuple[tuple[str, str], ...]:
         values = {
             **self._asdict(),
-            "places": self._places(element_size),
-            "shared_bytes": self.shared_bytes(element_size),
+            "candidates": self._candidates(clustered),
+            "clusters": int(clustered),
+            "shared_bytes": self.shared_bytes(element_size, clustered),
         }
         return tuple((name.upper(), str(value)) for name, value in values.items())
 
-    def _places(self, element_size: int) -> int:
-        return self.places * 4 // element_size
+    def _candidates(self, clustered: bool) -> int:
+        return self.candidates_in_cluster if clustered else self.candidates
 
 
 _TUNING = Tuning()
+
+
+def _tuning(arch: str | None) -> Tuning:
+    """sm_80 has 164 KB of shared memory an SM: with fewer candidates there is room for two blocks. (sm_89 and sm_120 have 100 KB,
+    room for one.)"""
+    return _TUNING._replace(candidates=min(_TUNING.candidates, 5120)) if arch == "sm_80" else _TUNING
 
 
 def unsupported(params: Mapping[str, object]) -> str | None:
@@ -109,7 +120,7 @@ def build(params: Mapping[str, object], arch: str) -> None:
     axes: dict[str, Any] = {axis: params.get(axis, values[0]) for axis, values in BUILD_AXES.items()}
     dtype = str(params["dtype"])
     for clustered in (False, True) if arch in _CLUSTERED else (False,):
-        compile_cubin(_BRACKET, arch, BuildOptions(defines=_defines(dtype, clustered, _TUNING), **axes))
+        compile_cubin(_BRACKET, arch, BuildOptions(defines=_defines(dtype, clustered, _tuning(arch)), **axes))
     compile_cubin(_RADIX, arch, BuildOptions(defines=(_format(dtype),), **axes))
 
 
@@ -120,8 +131,9 @@ def launch(logits: Tensor, k: int | Tensor, out: Tensor) -> None:
     if vocab >= _WIDE:
         kernel, threads, blocks = _radix_kernel(logits.dtype), _RADIX_THREADS, min(batch, sm_count(device))
     else:
-        cluster = _cluster(device, batch, vocab * logits.element_size())
-        kernel, threads = _kernel(logits.dtype, cluster, _TUNING), _TUNING.threads
+        arch = host.current_options().arch if device < 0 else arch_of_device(device)
+        tuning, cluster = _tuning(arch), _cluster(device, arch, batch, vocab * logits.element_size())
+        kernel, threads = _kernel(logits.dtype, cluster, tuning), tuning.threads
         blocks = min(batch, _MAX_GRID // cluster) * cluster
     pointers_and_sizes = (logits.data_ptr(), out.data_ptr(), logits.stride(0), out.stride(0), batch, vocab)
     if isinstance(k, int):
@@ -130,10 +142,9 @@ def launch(logits: Tensor, k: int | Tensor, out: Tensor) -> None:
         kernel(device, (blocks, 1, 1), threads, *pointers_and_sizes, k.data_ptr(), k.element_size(), k.stride(0), 0)
 
 
-def _cluster(device: int, batch: int, row_bytes: int) -> int:
+def _cluster(device: int, arch: str | None, batch: int, row_bytes: int) -> int:
     """How many blocks share a row: as many as leave no SM idle, if each thread still has something to read. Waiting for each
     other costs more than it brings when there are rows for all SMs."""
-    arch = host.current_options().arch if device < 0 else arch_of_device(device)
     if arch not in _CLUSTERED:
         return 1
     wanted = sm_count(device) // batch
@@ -144,7 +155,7 @@ def _cluster(device: int, batch: int, row_bytes: int) -> int:
 @functools.cache
 def _kernel(dtype: torch.dtype, cluster: int, tuning: Tuning) -> Kernel:
     options = BuildOptions(defines=_defines(formats.FORMATS[dtype].name, cluster > 1, tuning))
-    shared_bytes = tuning.shared_bytes(dtype.itemsize)
+    shared_bytes = tuning.shared_bytes(dtype.itemsize, cluster > 1)
     return Kernel(_BRACKET, "bracket_mask", _PARAMETERS, options=options, shared_bytes=shared_bytes, cluster=cluster)
 
 
@@ -156,7 +167,7 @@ def _radix_kernel(dtype: torch.dtype) -> Kernel:
 
 
 def _defines(dtype: str, clustered: bool, tuning: Tuning) -> tuple[tuple[str, str], ...]:
-    return (_format(dtype), ("CLUSTERS", str(int(clustered))), *tuning.defines(formats.BY_NAME[dtype].bits.itemsize))
+    return (_format(dtype), *tuning.defines(formats.BY_NAME[dtype].bits.itemsize, clustered))
 
 
 def _format(dtype: str) -> tuple[str, str]:

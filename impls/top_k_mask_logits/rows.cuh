@@ -65,9 +65,9 @@ struct alignas(16) Pack {
   }
 };
 
-// Each format tells which elements of a word are greater than their twins in `bound`, or not comparable since one of both is NaN:
-// all ones in their place, else zeros. Numbers are compared as what they are, subnormals included, so these sources must not be
-// compiled with a flag that flushes those.
+// Each format tells which elements of a word are greater than their twins in `bound`, or not comparable since one of both is
+// NaN: all ones in their place, else zeros. Numbers are compared as what they are, subnormals included, so these sources must
+// not be compiled with a flag that flushes those.
 struct Float32 : Format<unsigned int, 0x7F800000u> {
   static __device__ unsigned int exceeding(unsigned int word, unsigned int bound) {
     return __uint_as_float(word) <= __uint_as_float(bound) ? 0u : ~0u;
@@ -119,8 +119,10 @@ __device__ T sum_through(T x) {
 constexpr int kBins = 256;
 
 // The digit value that holds the rank-th largest key, the key's rank among those with that digit, and how many those are.
+// Aligned, since a compiler reads it as a whole, with what is before or behind it up to the next 16 bytes: which others may be
+// writing.
 template <typename Counter>
-struct Choice {
+struct alignas(16) Choice {
   unsigned int digit;
   Counter rank, population;
 };

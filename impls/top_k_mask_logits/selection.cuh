@@ -7,45 +7,59 @@
 
 namespace bracketing {
 
-// A key that separates the `rank` largest of keys that are spread over the block's threads from the rest, ties of the last included:
-// found by what looks like a radix select, but within [lowest, highest], which holds the key of that rank. Places without a key have
-// key 0. Every thread of the block calls it.
-template <int kEach, typename Bits>
-__device__ unsigned int separate(const unsigned int (&key)[kEach], unsigned int rank, unsigned int lowest, unsigned int highest,
+// Keys that a block's threads hold, as what `separate` takes: keys(visit) calls visit(key) for each of the thread's.
+template <int kEach>
+struct Held {
+  const unsigned int (&key)[kEach];
+
+  template <typename Visit>
+  __device__ void operator()(Visit visit) const {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) visit(key[j]);
+  }
+};
+
+// A key that separates the `rank` largest of keys that are spread over the block's threads from the rest, ties of the last
+// included: found by what looks like a radix select, but within [lowest, highest], which holds the key of that rank. Every
+// thread of the block calls it.
+template <typename Keys, typename Bits>
+__device__ unsigned int separate(const Keys& keys, unsigned int rank, unsigned int lowest, unsigned int highest,
                                  Shared<Bits>& shared) {
   for (;;) {
     const unsigned int span = highest - lowest;
     const int shift = span < kBins ? 0 : 24 - __clz(static_cast<int>(span));
     for (int i = threadIdx.x; i < kBins; i += kThreads) shared.merged[i] = 0;
     __syncthreads();
-#pragma unroll
-    for (int j = 0; j < kEach; ++j)
-      if (key[j] - lowest <= span) atomicAdd(&shared.merged[(key[j] - lowest) >> shift], 1u);
+    keys([&](unsigned int key) {
+      if (key - lowest <= span) atomicAdd(&shared.merged[(key - lowest) >> shift], 1u);
+    });
     __syncthreads();
     if (threadIdx.x < kWarp) choose(shared.merged, rank, &shared.choice);
     __syncthreads();
     lowest += shared.choice.digit << shift;
     rank = shared.choice.rank;
     if (shift == 0 || shared.choice.population == rank) return lowest;
-    highest = min(highest, lowest + (1u << shift) - 1);
+    highest = lowest + min(highest - lowest, (1u << shift) - 1);  // lowest + (1u << shift) can be too large for 32 bits
   }
 }
 
-// The same when the highest key is not known; shared.highest is 0 before.
-template <int kEach, typename Bits>
-__device__ unsigned int separate_below_highest(const unsigned int (&key)[kEach], unsigned int rank, unsigned int lowest,
-                                               Shared<Bits>& shared) {
-  unsigned int highest = 0;
-#pragma unroll
-  for (int j = 0; j < kEach; ++j) highest = max(highest, key[j]);
+// The same when the highest key is not known, if as many as `rank` keys reach `lowest`. `reaching` becomes how many do.
+// shared.highest and shared.reaching are 0 before.
+template <typename Keys, typename Bits>
+__device__ unsigned int separate_from(const Keys& keys, unsigned int rank, unsigned int lowest, Shared<Bits>& shared,
+                                      unsigned int& reaching) {
+  unsigned int highest = 0, mine = 0;
+  keys([&](unsigned int key) { highest = max(highest, key), mine += key >= lowest; });
   highest = __reduce_max_sync(kAllLanes, highest);
-  if (threadIdx.x % kWarp == 0) atomicMax(&shared.highest, highest);
+  mine = __reduce_add_sync(kAllLanes, mine);
+  if (threadIdx.x % kWarp == 0 && mine) atomicMax(&shared.highest, highest), atomicAdd(&shared.reaching, mine);
   __syncthreads();
-  return separate(key, rank, lowest, shared.highest, shared);
+  reaching = shared.reaching;
+  return reaching < rank ? 0 : separate(keys, rank, lowest, shared.highest, shared);
 }
 
-// The same, roughly: at least `rank` keys reach it, and not many more. Of the keys that are in one lane of any warp only the largest
-// counts; rank <= kWarp / 2. `reached` becomes how many of the threads' largest keys reach it.
+// The same, roughly: at least `rank` keys reach it, and not many more. Of the keys that are in one lane of any warp only the
+// largest counts; rank <= kWarp / 2. `reached` becomes how many of the threads' largest keys reach it.
 template <typename Bits>
 __device__ unsigned int separate_roughly(unsigned int largest, unsigned int rank, Shared<Bits>& shared, unsigned int& reached) {
   const unsigned int lane = threadIdx.x % kWarp;
@@ -97,7 +111,7 @@ __device__ unsigned int radix_select(const Slice<Format>& slice, unsigned int k,
       digit = next;
       ++run;
     };
-    slice.for_packs(slice.load(slice.first), [&](const Pack<Bits>& pack, unsigned int, bool there) {
+    slice.for_packs([&](const Pack<Bits>& pack, unsigned int, bool there) {
       for (int j = 0; j < Pack<Bits>::kLanes && there; ++j) look(pack.get(j));
     });
     slice.for_rest([&](unsigned int i) { look(slice.in[i]); });

@@ -18,7 +18,16 @@ from tests.impls.top_k_mask_logits.brute_force import NASTY, from_bits
 
 CLUSTERS = (1, 2, 4, 8, 16)
 TUNING = cuda.Tuning(
-    threads=64, sample=2048, sketch=1024, candidates=512, places=256, blocks_per_sm=1, unroll=2, sigmas=1, margin=0
+    threads=64,
+    sample=2048,
+    candidates=512,
+    candidates_in_cluster=384,
+    blocks_per_sm=1,
+    batch=2,
+    depth=2,
+    unroll=2,
+    sigmas=1,
+    margin=0,
 )
 """Every pass of a block takes 64 packs of 16 bytes; a bracket of one standard deviation misses often."""
 PACKS_OF_PASS = TUNING.threads
@@ -42,15 +51,18 @@ def in_small(cluster: int, source: Path = cuda._BRACKET) -> Iterator[None]:
 
 MARKS = (
     (
-        "  collect(slice, batch,",
+        "  collect(slice, where,",
         'where.few ? "few" : slice.n <= kCandidates ? "short" : where.high == kNone ? "open" : "closed"',
     ),
-    ("  if (by_warp) {", '"by warp"', "after"),
-    ("    verdict.least = radix_select(", '!room ? "no room" : k <= above ? "missed above" : "missed below"'),
+    ("  if (whole) {\n    slice.begin();", '"whole"', "after"),
+    ("  if (sketch.by_warp()) {", '"by warp"', "after"),
+    ("    verdict.candidates_only = true;", '"all shown"'),
+    ("  } else if (k <= above || !room) {", '!room ? "no room" : "missed above"', "after"),
     ("    verdict.least = where.high;", '"high"'),
-    ("    verdict.least = where.low;", '"low"'),
-    ("    verdict.all = above + inside == slice.n;", 'above + inside == slice.n ? "all" : "not all"'),
-    ("    unsigned int separator;", 'candidates <= kThreads ? "few candidates" : "many candidates"'),
+    ("    if (rank <= reaching) {", '"selected"', "after"),
+    ("      verdict.least = low;", '"low"'),
+    ("      verdict.all = above", 'above + at_high + reaching + at_low == slice.n ? "all" : "not all"'),
+    ("      verdict.least = radix_select(", '"missed below"'),
 )
 """Places in the kernel, and what is said there."""
 
@@ -118,6 +130,8 @@ def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
     for turn in range(2):  # a pass of the first block, and half of its next: more than its places
         start = PACKS_OF_PASS * cluster * turn * lanes
         hidden[start : start + PACKS_OF_PASS * lanes // (turn + 1)] = 10.0
+    packs = normal.clone()
+    packs[: 20 * lanes : lanes] = torch.arange(10.0, 30.0)
     hundredth = 1 + n // 100
 
     yield "ordinary, small k", normal, 3
@@ -149,13 +163,15 @@ def rows(dtype: torch.dtype, cluster: int) -> Iterator[tuple[str, Tensor, int]]:
     yield "ascending", normal.sort().values, 5
     yield "descending", normal.sort(descending=True).values, 5
     yield "ties of one block", hidden, 50
+    yield "large ones in many packs of one block", packs, 20
     yield "k = 0", normal, 0
     yield "k = n", normal, n
-    yield "short", normal[: TUNING.candidates], 30
-    yield "short, all equal", torch.ones(TUNING.candidates), 30
-    yield "short, k = n - 1", infinite[: TUNING.candidates], TUNING.candidates - 1
+    yield "short", normal[: TUNING.candidates_in_cluster], 30
+    yield "short, all equal", torch.ones(TUNING.candidates_in_cluster), 30
+    yield "short, k = n - 1", infinite[: TUNING.candidates_in_cluster], TUNING.candidates_in_cluster - 1
     yield "one element", normal[:1], 1
     yield "less than a pack", normal[:3], 2
     yield "longer than it may have candidates", ordinary(TUNING.sample + 52), 900
+    yield "long slices", ordinary(260 * cluster * lanes + 1), 42 * cluster
     yield "long", ordinary(24000), 12000
     yield "nasty", from_bits(NASTY[dtype], dtype).repeat(n // len(NASTY[dtype]) + 1)[:n], n // 3

@@ -89,55 +89,64 @@ def written(call):
         return stream.read().strip(", ")
 
 
+SELECTED = ("by warp, few, selected", "whole, by warp, few, all shown")
+EQUAL = ("by warp, open, low, all", "whole, by warp, open, low, all")
+
+
 @pytest.mark.parametrize(
-    ("row", "way"),
+    ("row", "ways_of_sizes"),
     [
-        ("ordinary, small k", "by warp, few, few candidates"),
-        ("ordinary, k = 1", "by warp, few, few candidates"),
-        ("large ones outside of packs", "by warp, few, few candidates"),
-        ("descending", "by warp, few, few candidates"),
-        ("all equal, small k", "by warp, open, low, all"),
-        ("all -inf", "by warp, open, low, all"),
-        ("all NaN", "by warp, open, low, all"),
-        ("all equal, large k", "closed, high"),
-        ("two values, k within the upper", "closed, high"),
-        ("two values, k at the step", "closed, high"),
-        ("two values, k after the step", "closed, low, all"),
-        ("two values, the lower -inf, k after the step", "closed, low, all"),
-        ("two values and one element below, k after the step", "closed, low, not all"),
-        ("three values, k after the first step", "closed, low, not all"),
-        ("ten on a step, k within", "closed, few candidates"),
-        ("ten on a step, k at its end", "closed, few candidates"),
-        ("a third -inf, k = n - 1", "closed, high"),
-        ("short", "short, many candidates"),
-        ("less than a pack", "short, few candidates"),
-        ("short, k = n - 1", "short, low, all"),
-        ("k = 0", ""),
-        ("k = n", ""),
-        ("one element", ""),
+        ("ordinary, small k", SELECTED),
+        ("ordinary, k = 1", SELECTED),
+        ("large ones outside of packs", SELECTED),
+        ("ascending", SELECTED),
+        ("descending", SELECTED),
+        ("ten NaN, k at the step", SELECTED),
+        ("all equal, small k", EQUAL),
+        ("all -inf", EQUAL),
+        ("all NaN", EQUAL),
+        ("ten above many equal, k at the step", ("by warp, open, selected", "whole, by warp, open, selected")),
+        ("all equal, large k", ("closed, high",)),
+        ("two values, k within the upper", ("closed, high",)),
+        ("two values, k at the step", ("closed, high",)),
+        ("two values, k after the step", ("closed, low, all",)),
+        ("two values, the lower -inf, k after the step", ("closed, low, all",)),
+        ("two values and one element below, k after the step", ("closed, low, not all",)),
+        ("three values, k after the first step", ("closed, low, not all",)),
+        ("ten on a step, k within", ("closed, selected",)),
+        ("ten on a step, k at its end", ("closed, selected",)),
+        ("a third -inf, k = n - 1", ("closed, high",)),
+        ("less than a pack", ("short, selected",)),
+        ("k = 0", ("",)),
+        ("k = n", ("",)),
+        ("one element", ("",)),
     ],
 )
-def test_a_row_takes_its_way(ways, row, way):
-    """The bracket, and where the answer lies in it, whatever the cluster's size; k = 0 and k = n decide nothing."""
-    assert dict.fromkeys(CLUSTERS, way) == {cluster: found[row] for cluster, found in ways.items()}
+def test_a_row_takes_its_way(ways, row, ways_of_sizes):
+    """The bracket, and where the answer lies in it: in one or two blocks, and in more, whose slices are on the chip as a whole.
+    k = 0 and k = n decide nothing."""
+    few_blocks, many_blocks = ways_of_sizes[0], ways_of_sizes[-1]
+    assert {cluster: few_blocks if cluster <= 2 else many_blocks for cluster in CLUSTERS} == {
+        cluster: found[row] for cluster, found in ways.items()
+    }
 
 
 @pytest.mark.parametrize(
     ("cluster", "way"),
     [
         *((cluster, way) for cluster in CLUSTERS for way in (
-            "by warp, few, few candidates", "by warp, open, low, all", "closed, high", "closed, low, all",
-            "closed, low, not all", "closed, many candidates",
+            "closed, high", "closed, low, all", "closed, low, not all", "closed, selected", "short, selected",
         )),
-        (1, "by warp, few, many candidates"),
-        (1, "by warp, open, few candidates"),
+        (1, "by warp, few, selected"),
+        (1, "short, low, all"),
+        (16, "short, no room"),
+        (2, "by warp, few, all shown"),
         (2, "by warp, open, low, not all"),
-        (2, "by warp, few, missed below"),
-        (2, "by warp, few, no room"),
-        (8, "few, no room"),
-        (8, "few, many candidates"),
-        (4, "few, few candidates"),
-        (1, "closed, few candidates"),
+        (4, "few, selected"),
+        (4, "whole, few, selected"),
+        (8, "whole, few, all shown"),
+        (8, "whole, open, low, not all"),
+        (8, "whole, by warp, few, missed below"),
         (1, "closed, missed above"),
         (8, "closed, missed below"),
         (1, "closed, no room"),
@@ -152,7 +161,7 @@ def test_the_rows_take_all_ways(ways, cluster, way):
 
 FEW = {
     "ordinary, small k", "ordinary, k = 75", "ordinary 3, large k", "ordinary, k = n - 1", "two values, k after the step",
-    "ten NaN, k within", "longer than it may have candidates", "short",
+    "ten NaN, k within", "longer than it may have candidates", "short", "large ones in many packs of one block",
 }  # fmt: skip
 """Enough for large clusters, which take longer: one of each way that ends otherwise, and one with two rows a cluster."""
 

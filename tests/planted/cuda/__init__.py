@@ -62,6 +62,7 @@ FAULTS = (
     _mask("misaligned_vector", "sanitize", "device_error", "misaligned", ("memory",), batch=2, vocab=5),
     _mask("stale_histogram", "fuzz", "wrong_set", batch=3, vocab=3),
     _mask("noncandidates_kept", "fuzz", "wrong_set", batch=1, vocab=2),
+    _mask("range_wraps", "fuzz", "wrong_set", batch=1, vocab=2),
     _mask(
         "put_back_before_filled", "sanitize", "device_error", "race: global memory, no barrier", ("race",), batch=1, vocab=2
     ),

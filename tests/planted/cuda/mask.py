@@ -106,6 +106,11 @@ def noncandidates_kept(logits: Tensor, k: int | Tensor, *, out: Tensor | None = 
     return launch("noncandidates_kept", logits, k, out)
 
 
+def range_wraps(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The upper end of a range of keys is computed with 32 bits, and wraps around at the highest key: NaN's."""
+    return launch("range_wraps", logits, k, out)
+
+
 def put_back_before_filled(logits: Tensor, k: int | Tensor, *, out: Tensor | None = None) -> Tensor:
     """A row is filled and its kept elements are put back, by other threads and with no __syncthreads between."""
     return launch("put_back_before_filled", logits, k, out)
