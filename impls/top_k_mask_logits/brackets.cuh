@@ -30,7 +30,7 @@ __device__ Pack<typename Format::Bits> sampled(const Slice<Format>& slice, unsig
 }
 
 // Where a block looks for the k-th largest key of the row. Candidates are the keys strictly inside; with `few`, those equal to
-// `low` too. Where there is no upper end (kNone), the blocks' lower ends differ.
+// `low` too. Where there is no upper end (kNone), the blocks' lower ends may differ.
 struct Bracket {
   unsigned int low, high;
   bool few;
@@ -58,7 +58,8 @@ __device__ unsigned int largest_key(const Pack<typename Format::Bits>& pack) {
   return largest;
 }
 
-// What a sample of `count` packs of a block's slice tells of a small k: the largest key of each is looked at.
+// What a sample of `count` packs of a block's slice tells of a small k: the largest key of each is looked at, or of all that a
+// thread has.
 template <typename Format>
 struct Sketch {
   static constexpr int kLanes = Pack<typename Format::Bits>::kLanes;
@@ -95,7 +96,8 @@ __device__ bool bracket_few(const Slice<Format>& slice, unsigned int k, Shared<t
   using Bits = typename Format::Bits;
   Sketch<Format> sketch;
   if (Blocks::count() > 1 && slice.fits()) sketch = Sketch<Format>(slice, slice.packs_of(0), 2, k);
-  const bool whole = sketch.fits;
+  // There a thread has one key for all of its packs: a bound that more than half of these reach may be reached by many elements.
+  const bool whole = sketch.fits && sketch.rank <= kThreads / 2;
   // A larger sample costs more, and leaves fewer candidates.
   if (!whole) sketch = Sketch<Format>(slice, packs_to_sample(slice, kThreads), 2 * kGroup, k);
   if (!sketch.fits) sketch = Sketch<Format>(slice, packs_to_sample(slice, kSketch * kThreads), 2 * kGroup, k);

@@ -77,6 +77,8 @@ class Tuning(NamedTuple):
     """… of which it looks at so many in one turn of a loop."""
     sigmas: int = 5
     """Half the bracket's width in the sample, in standard deviations of where the k-th largest element is there …"""
+    most_sigmas: int = 4
+    """… of them at most when k is not small: a wider bracket has more candidates …"""
     margin: int = 2
     """… and this many elements. Smaller numbers make narrower brackets, which miss more often."""
 
@@ -102,10 +104,12 @@ class Tuning(NamedTuple):
 _TUNING = Tuning()
 
 
-def _tuning(arch: str | None) -> Tuning:
-    """sm_80 has 164 KB of shared memory an SM: with fewer candidates there is room for two blocks. (sm_89 and sm_120 have 100 KB,
-    room for one.)"""
-    return _TUNING._replace(candidates=min(_TUNING.candidates, 5120)) if arch == "sm_80" else _TUNING
+def _tuning(arch: str | None, element_size: int) -> Tuning:
+    """sm_80 has 164 KB of shared memory an SM: with fewer candidates of 32 bits, and narrower brackets to go with them, there is
+    room for two blocks. (sm_89 and sm_120 have 100 KB, room for one.)"""
+    if arch != "sm_80" or element_size < 4:
+        return _TUNING
+    return _TUNING._replace(candidates=min(_TUNING.candidates, 5440), most_sigmas=min(_TUNING.most_sigmas, 3))
 
 
 def unsupported(params: Mapping[str, object]) -> str | None:
@@ -119,8 +123,9 @@ def build(params: Mapping[str, object], arch: str) -> None:
         raise ValueError(reason)
     axes: dict[str, Any] = {axis: params.get(axis, values[0]) for axis, values in BUILD_AXES.items()}
     dtype = str(params["dtype"])
+    tuning = _tuning(arch, formats.BY_NAME[dtype].bits.itemsize)
     for clustered in (False, True) if arch in _CLUSTERED else (False,):
-        compile_cubin(_BRACKET, arch, BuildOptions(defines=_defines(dtype, clustered, _tuning(arch)), **axes))
+        compile_cubin(_BRACKET, arch, BuildOptions(defines=_defines(dtype, clustered, tuning), **axes))
     compile_cubin(_RADIX, arch, BuildOptions(defines=(_format(dtype),), **axes))
 
 
@@ -132,7 +137,10 @@ def launch(logits: Tensor, k: int | Tensor, out: Tensor) -> None:
         kernel, threads, blocks = _radix_kernel(logits.dtype), _RADIX_THREADS, min(batch, sm_count(device))
     else:
         arch = host.current_options().arch if device < 0 else arch_of_device(device)
-        tuning, cluster = _tuning(arch), _cluster(device, arch, batch, vocab * logits.element_size())
+        tuning, cluster = (
+            _tuning(arch, logits.element_size()),
+            _cluster(device, arch, batch, vocab * logits.element_size()),
+        )
         kernel, threads = _kernel(logits.dtype, cluster, tuning), tuning.threads
         blocks = min(batch, _MAX_GRID // cluster) * cluster
     pointers_and_sizes = (logits.data_ptr(), out.data_ptr(), logits.stride(0), out.stride(0), batch, vocab)

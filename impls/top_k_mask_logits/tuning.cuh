@@ -14,13 +14,13 @@ using namespace rows;
 
 constexpr int kThreads = THREADS;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kSample = SAMPLE;          // keys sampled in a row at most; also how many candidates a row can have
+constexpr int kSample = SAMPLE;          // keys sampled in a row at most, if k is not small; also how many candidates it can have
 constexpr int kCandidates = CANDIDATES;  // how many candidates a block can hold
 constexpr int kBatch = BATCH;            // packs that a thread loads before it looks at the first
 constexpr int kDepth = DEPTH;            // … that are on their way while it looks at others
 constexpr int kUnroll = UNROLL;          // … and that it looks at in one turn of the loop then
 constexpr int kKeysOfThread = kSample / kThreads;
-constexpr int kSketch = 2;               // packs of a thread in a sample for a small k, at most
+constexpr int kSketch = 2;               // packs of a thread in a sample for a small k, at most, unless that is all
 constexpr unsigned int kGroup = 4;       // packs that are sampled together: what memory hands out at a time
 // One pack in so many is sampled, or fewer; where rows are few, what is read of them stays in the L2 cache.
 constexpr unsigned int kSparsity = CLUSTERS ? 4 : 16;
@@ -36,7 +36,7 @@ static_assert(kCandidates <= kSample, "unsupported candidates");
 // binomial distribution, and kMargin for where it is not like a normal one. A bracket for a large k is as wide as its
 // candidates fit in, and misses more often; one for a small k costs little to be sure of.
 constexpr float kSigmasSmall = SIGMAS;
-constexpr float kSigmas = SIGMAS < 4 ? SIGMAS : 4;
+constexpr float kSigmas = SIGMAS < MOST_SIGMAS ? SIGMAS : MOST_SIGMAS;
 constexpr float kMargin = MARGIN;
 
 }  // namespace bracketing
