@@ -1,6 +1,6 @@
 """A pytest plugin: `--failures-to FILE` appends what pytest says of a failure to FILE when it happens, not when all is over.
 
-For runs on a machine that is lent for a time: what is cut has told what it found.
+For long runs that may be cut: what was found by then is told.
 """
 
 from pathlib import Path
