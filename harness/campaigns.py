@@ -10,6 +10,7 @@ import click
 from harness import command, display, jobs
 from harness.build_campaign import BuildCampaign, BuildConfig
 from harness.command import CORPUS, DEVICE, IMPL, LOG, OPERATOR, TIMEOUT, Duration, clear_errors
+from harness.cores import cores
 from harness.fuzz import Config
 from harness.sandbox import Limits
 
@@ -82,11 +83,6 @@ def fuzz(
     command.campaign(lambda emit: jobs.run(config, workers, emit), display.FUZZING, log)
 
 
-def _cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _archs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(arch.strip() for text in value for arch in text.split(",") if arch.strip()))
 
@@ -145,7 +141,7 @@ def build(
     config = BuildConfig(
         command.targets(operator, specs),
         archs,
-        jobs=workers or _cores(),
+        jobs=workers or cores(),
         seconds=seconds,
         corpus=folder,
         limits=Limits(build=timeout),

@@ -12,6 +12,7 @@ import re
 import pytest
 
 from harness import gpus
+from harness.cores import cores
 
 WHY_SKIPPED = "This test runs kernels on a GPU, and no GPU is visible here (`warpcheck doctor` says more)."
 
@@ -25,7 +26,7 @@ def pin(environment: dict[str, str] | os._Environ[str] = os.environ) -> None:
     if (gpu := gpus.share(int(worker[1]), environment)) is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     if workers := int(environment.get("PYTEST_XDIST_WORKER_COUNT", "0")):
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers)))
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // workers)))
 
 
 pin()

@@ -137,10 +137,8 @@ def launch(logits: Tensor, k: int | Tensor, out: Tensor) -> None:
         kernel, threads, blocks = _radix_kernel(logits.dtype), _RADIX_THREADS, min(batch, sm_count(device))
     else:
         arch = host.current_options().arch if device < 0 else arch_of_device(device)
-        tuning, cluster = (
-            _tuning(arch, logits.element_size()),
-            _cluster(device, arch, batch, vocab * logits.element_size()),
-        )
+        tuning = _tuning(arch, logits.element_size())
+        cluster = _cluster(device, arch, batch, vocab * logits.element_size())
         kernel, threads = _kernel(logits.dtype, cluster, tuning), tuning.threads
         blocks = min(batch, _MAX_GRID // cluster) * cluster
     pointers_and_sizes = (logits.data_ptr(), out.data_ptr(), logits.stride(0), out.stride(0), batch, vocab)

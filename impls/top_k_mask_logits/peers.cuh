@@ -18,9 +18,9 @@ __device__ inline unsigned int place_of(unsigned int block) { return block * (kS
 // there, from `first` on.
 template <typename Visit>
 __device__ void for_blocks(Visit visit) {
-  constexpr unsigned int kLog2 = kWarps < 2 ? 0 : kWarps < 4 ? 1 : kWarps < 8 ? 2 : kWarps < 16 ? 3 : kWarps < 32 ? 4 : 5;
+  const unsigned int all = 31 - __clz(kWarps);  // as a logarithm, like those below
   const unsigned int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const unsigned int log2 = kLog2 - min(kLog2, Blocks::log2()), warps = 1u << log2;  // for each
+  const unsigned int log2 = all - min(all, Blocks::log2()), warps = 1u << log2;  // for each
   for (unsigned int b = warp >> log2; b < Blocks::count(); b += kWarps >> log2)
     visit(b, (warp & (warps - 1)) * kWarp + lane, warps * kWarp);
 }

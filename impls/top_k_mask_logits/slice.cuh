@@ -134,6 +134,7 @@ struct Slice {
     });
     for_rest([&](unsigned int i) { out[i] = Format::key(in[i]) < least ? Format::kMinusInfinity : in[i]; });
   }
+
  private:
   // Zeros where there is no pack.
   __device__ void fetch(int d, unsigned int i) const {

@@ -40,6 +40,10 @@ class Fault:
         return NUMBERS & set(self.kinds) if self.kinds[0] in NUMBERS else {self.kinds[0]}
 
     @property
+    def hangs(self) -> bool:
+        return "hang" in self.kinds
+
+    @property
     def needs_gpu(self) -> bool:
         return self.where == "device.py"
 

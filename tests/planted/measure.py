@@ -52,7 +52,7 @@ def first_failure(fault: Fault, seed: int, device: str) -> tuple[int, float] | N
     with tempfile.TemporaryDirectory() as folder:
         config = Config(
             (fault.operator,), {fault.operator: (fault.spec,)}, device, seconds=None, cases=AT_MOST, seed=seed,
-            corpus=Path(folder), builds=False, limits=limits("hang" in fault.kinds),
+            corpus=Path(folder), builds=False, limits=limits(fault.hangs),
         )  # fmt: skip
         campaign = Campaign(config, emit)
         try:
@@ -98,7 +98,7 @@ def reduced(fault: Fault, device: str, python: str) -> tuple[Any, ...]:
     with tempfile.TemporaryDirectory() as folder:
         found = hunt(
             fault.operator, spec, seed=SEED, cases=AT_MOST, after=AFTER, folder=Path(folder), device=device,
-            hangs="hang" in fault.kinds,
+            hangs=fault.hangs,
         )  # fmt: skip
     if not found.entries:
         return fault.name, "not found", "", "", "", 0, ""

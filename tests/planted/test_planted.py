@@ -37,10 +37,10 @@ def name_of(planted: Fault | LookAlike) -> str:
 def test_fault_is_found(fault: Fault, tmp_path: Path) -> None:
     """The fault's campaign ends with one entry: its kind, shrunk to its minimum, confirmed in a fresh process."""
     device = "cuda" if fault.needs_gpu else "cpu"
-    hangs = "hang" in fault.kinds
     found = hunt(
-        fault.operator, fault.spec, seed=SEED, cases=AT_MOST, after=AFTER, folder=tmp_path, device=device, hangs=hangs
-    )
+        fault.operator, fault.spec, seed=SEED, cases=AT_MOST, after=AFTER, folder=tmp_path, device=device,
+        hangs=fault.hangs,
+    )  # fmt: skip
     signatures = [str(entry.signature) for entry in found.entries]
     assert 1 == len(signatures), signatures
     entry = found.entries[0]
